@@ -1,0 +1,399 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// request makes a request whose prompt is the given number of tokens of one
+// stream, so two requests of one stream share what they can.
+func request(id uint64, stream uint32, prompt, output int) Request {
+	tokens := make([]uint32, prompt+output)
+	for i := range tokens {
+		tokens[i] = stream*1_000_003 + uint32(i)
+	}
+	return Request{
+		ID: id, PromptTokens: prompt, OutputTokens: output,
+		Blocks: AppendBlockHashes(nil, RootHash(""), tokens),
+	}
+}
+
+func newEngine(t testing.TB, change func(*Params)) *Engine {
+	t.Helper()
+	p := DefaultParams()
+	if change != nil {
+		change(&p)
+	}
+	e, err := New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// drain runs the engine until it is idle and returns all events.
+func drain(e *Engine) []Event {
+	var all []Event
+	for {
+		at, ok := e.NextEvent()
+		if !ok {
+			return all
+		}
+		all = append(all, e.Advance(at)...)
+	}
+}
+
+func (e *Engine) check(t interface{ Fatalf(string, ...any) }) {
+	if used := len(e.pool.index) + e.pool.private; used > e.pool.capacity() {
+		t.Fatalf("%d blocks used of %d", used, e.pool.capacity())
+	}
+	if promised := e.pool.inUse() + e.reserved; promised > e.pool.capacity() {
+		t.Fatalf("%d blocks promised of %d", promised, e.pool.capacity())
+	}
+	if len(e.pool.vacant)+len(e.pool.index) != e.pool.capacity() {
+		t.Fatalf("slots leak: %d vacant, %d resident", len(e.pool.vacant), len(e.pool.index))
+	}
+	if len(e.running) == 0 && (e.pool.inUse() != 0 || e.reserved != 0) {
+		t.Fatalf("idle engine holds %d blocks and reserves %d", e.pool.inUse(), e.reserved)
+	}
+}
+
+func TestWaitAgreesWithMD1(t *testing.T) {
+	const promptTokens, arrivals = 1000, 100_000
+	e := newEngine(t, func(p *Params) { p.MaxRunning = 1; p.MaxQueued = -1 })
+	service := e.Params().PrefillTime(promptTokens)
+	for _, load := range []float64{0.5, 0.8} {
+		rng := rand.New(rand.NewPCG(1, uint64(load*100)))
+		start := e.now
+		at := start
+		var waited time.Duration
+		finished := 0
+		count := func(events []Event) {
+			for _, ev := range events {
+				waited += ev.Queued
+				finished++
+			}
+		}
+		for i := range arrivals {
+			at += time.Duration(rng.ExpFloat64() / load * float64(service))
+			count(e.Advance(at))
+			r := Request{ID: uint64(i), PromptTokens: promptTokens, Blocks: make([]BlockHash, promptTokens/BlockTokens)}
+			for b := range r.Blocks {
+				r.Blocks[b] = BlockHash(rng.Uint64())
+			}
+			if err := e.Submit(at, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		count(drain(e))
+		if finished != arrivals {
+			t.Fatalf("%d of %d finished", finished, arrivals)
+		}
+		got := float64(waited) / arrivals
+		want := load * float64(service) / (2 * (1 - load))
+		if math.Abs(got/want-1) > 0.05 {
+			t.Errorf("load %.1f: mean wait %v, M/D/1 says %v", load, time.Duration(got), time.Duration(want))
+		}
+	}
+}
+
+func TestFollowUpTurnHitsPromptAndDecodedBlocks(t *testing.T) {
+	e := newEngine(t, nil)
+	if err := e.Submit(0, request(1, 7, 100, 60)); err != nil {
+		t.Fatal(err)
+	}
+	first := drain(e)
+	// 159 tokens have KV: the 160th was sampled and never fed back.
+	if err := e.Submit(e.now, request(2, 7, 200, 1)); err != nil {
+		t.Fatal(err)
+	}
+	second := drain(e)
+	if got := first[0].CachedTokens; got != 0 {
+		t.Errorf("the cold prompt hit %d tokens", got)
+	}
+	if got := second[0].CachedTokens; got != 144 {
+		t.Errorf("the follow-up hit %d tokens, want the 9 full blocks of 159", got)
+	}
+}
+
+func TestPromptThatEndsOnABlockEdgeNeverHitsItsLastBlock(t *testing.T) {
+	for prompt, want := range map[int]int{15: 0, 16: 0, 17: 16, 31: 16, 32: 16, 33: 32} {
+		e := newEngine(t, nil)
+		for id := range uint64(2) {
+			if err := e.Submit(e.now, request(id, 3, prompt, 1)); err != nil {
+				t.Fatal(err)
+			}
+			events := drain(e)
+			if id == 1 && events[0].CachedTokens != want {
+				t.Errorf("%d tokens again: hit %d, want %d", prompt, events[0].CachedTokens, want)
+			}
+		}
+	}
+}
+
+func TestFirstTokenComesWhenThePromptIsComputed(t *testing.T) {
+	e := newEngine(t, nil)
+	r := request(1, 1, 5000, 100)
+	r.EventTokens = 40
+	if err := e.Submit(time.Second, r); err != nil {
+		t.Fatal(err)
+	}
+	events := drain(e)
+	if want := time.Second + e.Params().PrefillTime(5000); events[0].At != want || events[0].Kind != FirstToken {
+		t.Errorf("first event %+v, want FirstToken at %v", events[0], want)
+	}
+	var generated []int
+	for _, ev := range events {
+		generated = append(generated, ev.Generated)
+	}
+	if !slices.Equal(generated, []int{1, 41, 81, 100}) || events[3].Kind != Finished {
+		t.Errorf("events at %v tokens", generated)
+	}
+}
+
+func TestDecodingSlowsWithTheBatch(t *testing.T) {
+	tpot := func(batch int) time.Duration {
+		e := newEngine(t, nil)
+		for i := range batch {
+			if err := e.Submit(0, request(uint64(i), uint32(i), 64, 200)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		events := drain(e)
+		return (events[len(events)-1].At - events[0].At) / 199
+	}
+	one, many := tpot(1), tpot(60)
+	if many < one+50*50*time.Microsecond {
+		t.Errorf("TPOT %v alone, %v in a batch of 60", one, many)
+	}
+}
+
+func TestPrefillLeavesDecodingItsShareOfTheStep(t *testing.T) {
+	e := newEngine(t, nil)
+	r := request(1, 1, 64, 30)
+	r.EventTokens = 1
+	_ = e.Submit(0, r)
+	_ = e.Submit(e.Params().PrefillTime(64)+1, request(2, 2, 20_000, 1))
+	during := 0
+	for _, ev := range drain(e) {
+		if ev.ID == 2 {
+			break
+		}
+		during++
+	}
+	// 20,000 tokens take ten steps of 2,048; the decoding request gets one each.
+	if during < 10 || during > 14 {
+		t.Errorf("%d events of the short request before the long one's first", during)
+	}
+}
+
+func TestQueueAboveItsLimitIsRefused(t *testing.T) {
+	e := newEngine(t, func(p *Params) { p.MaxRunning = 2; p.MaxQueued = 3 })
+	refused := 0
+	for i := range 10 {
+		if err := e.Submit(0, request(uint64(i), uint32(i), 1000, 10)); errors.Is(err, ErrQueueFull) {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first is admitted at once, three wait: the step has begun.
+	if refused != 6 {
+		t.Errorf("%d of 10 refused, want 6", refused)
+	}
+	if s := e.Stats(0); s.Running != 1 || s.Waiting != 3 || s.Refused != 6 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestRequestLargerThanTheCacheIsRefusedNotStuck(t *testing.T) {
+	e := newEngine(t, func(p *Params) { p.CapacityBlocks = 10 })
+	if err := e.Submit(0, request(1, 1, 150, 12)); !errors.Is(err, ErrTooLong) {
+		t.Errorf("got %v", err)
+	}
+	if err := e.Submit(0, request(1, 1, 150, 11)); err != nil {
+		t.Errorf("160 tokens with KV fit into ten blocks: %v", err)
+	}
+}
+
+func TestAdmissionWaitsForBlocksOfRunningRequests(t *testing.T) {
+	e := newEngine(t, func(p *Params) { p.CapacityBlocks = 20 })
+	_ = e.Submit(0, request(1, 1, 160, 81)) // 15 blocks
+	_ = e.Submit(0, request(2, 2, 160, 1))  // 10 blocks
+	var order []uint64
+	for {
+		at, ok := e.NextEvent()
+		if !ok {
+			break
+		}
+		for _, ev := range e.Advance(at) {
+			if ev.Kind == Finished {
+				order = append(order, ev.ID)
+			}
+		}
+		e.check(t)
+	}
+	if !slices.Equal(order, []uint64{1, 2}) {
+		t.Errorf("finished in order %v", order)
+	}
+}
+
+func TestIdleEngineReportsNoUsageThoughItsCacheIsFull(t *testing.T) {
+	e := newEngine(t, func(p *Params) { p.CapacityBlocks = 64 })
+	for i := range uint64(10) {
+		_ = e.Submit(e.now, request(i, uint32(i), 500, 20))
+		drain(e)
+	}
+	s := e.Stats(e.now)
+	if s.KVUsage() != 0 || s.ResidentBlocks < 60 || s.Evictions == 0 {
+		t.Errorf("usage %v, resident %d, evictions %d", s.KVUsage(), s.ResidentBlocks, s.Evictions)
+	}
+}
+
+func TestParamsThatCannotWorkAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*Params){
+		"no cache":       func(p *Params) { p.CapacityBlocks = 0 },
+		"no batch":       func(p *Params) { p.MaxRunning = 0 },
+		"small step":     func(p *Params) { p.StepTokens = p.MaxRunning },
+		"free step":      func(p *Params) { p.StepBase = 0 },
+		"negative costs": func(p *Params) { p.PrefillPerToken = -1 },
+	} {
+		p := DefaultParams()
+		change(&p)
+		if _, err := New(p); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// An operation of the property tests.
+type operation struct {
+	after  time.Duration
+	cancel bool
+	target uint64
+	r      Request
+}
+
+func drawOperations(t *rapid.T) []operation {
+	n := rapid.IntRange(1, 40).Draw(t, "operations")
+	ops := make([]operation, n)
+	for i := range ops {
+		ops[i] = operation{
+			after:  time.Duration(rapid.IntRange(0, 400).Draw(t, "ms")) * time.Millisecond,
+			cancel: i > 0 && rapid.IntRange(0, 4).Draw(t, "kind") == 0,
+			target: uint64(rapid.IntRange(0, max(i-1, 0)).Draw(t, "target")),
+		}
+		ops[i].r = request(uint64(i), uint32(rapid.IntRange(0, 3).Draw(t, "stream")),
+			rapid.IntRange(1, 700).Draw(t, "prompt"), rapid.IntRange(0, 90).Draw(t, "output"))
+		ops[i].r.EventTokens = rapid.IntRange(0, 9).Draw(t, "event tokens")
+	}
+	return ops
+}
+
+func drawParams(t *rapid.T) Params {
+	p := DefaultParams()
+	p.CapacityBlocks = rapid.IntRange(50, 200).Draw(t, "capacity")
+	p.MaxRunning = rapid.IntRange(1, 8).Draw(t, "running")
+	p.MaxQueued = rapid.IntRange(-1, 8).Draw(t, "queue")
+	p.StepTokens = rapid.IntRange(9, 600).Draw(t, "step tokens")
+	return p
+}
+
+// play runs the operations. With a tick the engine is also advanced at each
+// multiple of it; without, only when it asks to be.
+func play(t *rapid.T, p Params, ops []operation, tick time.Duration) ([]Event, *Engine) {
+	e, err := New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []Event
+	var now time.Duration
+	take := func(events []Event) { all = append(all, slices.Clone(events)...); e.check(t) }
+	until := func(end time.Duration) {
+		for {
+			next, ok := e.NextEvent()
+			if tick > 0 {
+				next = now + tick
+			}
+			if !ok && tick == 0 || next > end {
+				return
+			}
+			now = max(now, next)
+			take(e.Advance(now))
+		}
+	}
+	accepted, cancelled, refused := 0, 0, 0
+	for _, op := range ops {
+		at := now + op.after
+		until(at)
+		now = at
+		if op.cancel {
+			if e.Cancel(now, op.target) {
+				cancelled++
+			}
+		} else if err := e.Submit(now, op.r); err != nil {
+			refused++
+		} else {
+			accepted++
+		}
+		e.check(t)
+	}
+	for _, ok := e.NextEvent(); ok; _, ok = e.NextEvent() {
+		until(now + time.Second)
+		now += time.Second
+	}
+	take(e.Advance(now))
+	s := e.Stats(now)
+	if int(s.Finished)+cancelled != accepted || int(s.Refused) != refused {
+		t.Fatalf("%d accepted, %d finished, %d cancelled; %d refused, counted %d",
+			accepted, s.Finished, cancelled, refused, s.Refused)
+	}
+	if s.Running+s.Waiting+s.BlocksInUse+s.UncomputedTokens != 0 {
+		t.Fatalf("not empty at the end: %+v", s)
+	}
+	if cancelled == 0 && s.QueriedTokens != s.HitTokens+s.ComputedTokens {
+		t.Fatalf("prompt tokens are not conserved: %+v", s.Counters)
+	}
+	return all, e
+}
+
+func TestEveryRequestEndsOnceAndEveryBlockComesBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ops := drawOperations(t)
+		events, _ := play(t, drawParams(t), ops, 0)
+		last := map[uint64]Event{}
+		for i, ev := range events {
+			if i > 0 && ev.At < events[i-1].At {
+				t.Fatalf("event %d is earlier than the one before", i)
+			}
+			before, seen := last[ev.ID]
+			if seen && (before.Kind == Finished || ev.Generated <= before.Generated) {
+				t.Fatalf("event %+v after %+v", ev, before)
+			}
+			if !seen && ev.Kind == Tokens {
+				t.Fatalf("no first token before %+v", ev)
+			}
+			if r := ops[ev.ID].r; ev.Kind == Finished && ev.Generated != r.OutputTokens || ev.CachedTokens >= r.PromptTokens {
+				t.Fatalf("%+v of %d prompt and %d output tokens", ev, r.PromptTokens, r.OutputTokens)
+			}
+			last[ev.ID] = ev
+		}
+	})
+}
+
+func TestResultDoesNotDependOnHowOftenTheEngineIsAdvanced(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, ops := drawParams(t), drawOperations(t)
+		lazy, _ := play(t, p, ops, 0)
+		eager, _ := play(t, p, ops, 7*time.Millisecond)
+		if !slices.Equal(lazy, eager) {
+			t.Fatalf("lazy %+v\neager %+v", lazy, eager)
+		}
+	})
+}
