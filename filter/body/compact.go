@@ -1,0 +1,111 @@
+package body
+
+import "github.com/minio/highwayhash"
+
+// compact renders any JSON value as text: without spacing, strings decoded
+// between string markers, order and numbers as they are. Colons are left out,
+// since after a name a value must follow. Objects at level cacheLevel (the
+// value itself is level 1; 0: none) lose their cache_control, which steers
+// the serving side and is no prompt.
+func (r *renderer) compact(at, cacheLevel int) int {
+	b := r.req.body
+	if b[at] != '{' && b[at] != '[' {
+		return r.scalar(at)
+	}
+	depth := 0
+	comma := false // one was read; it is written only if something follows
+	open := true   // nothing was written since a bracket opened
+	for i := at; ; {
+		switch c := b[i]; c {
+		case '{', '[':
+			if comma {
+				r.byte(',')
+			}
+			r.byte(c)
+			comma, open = false, true
+			depth++
+			i++
+		case '}', ']':
+			r.byte(c)
+			comma, open = false, false
+			i++
+			if depth--; depth == 0 {
+				return i
+			}
+		case ',':
+			comma = !open
+			i++
+		case ':', ' ', '\t', '\r', '\n':
+			i++
+		default:
+			if c == '"' && depth == cacheLevel && r.is(i, "cache_control") {
+				if v := skipSpace(b, i+len(`"cache_control"`)); b[v] == ':' {
+					i = r.skip(skipSpace(b, v+1))
+					continue
+				}
+			}
+			if comma {
+				r.byte(',')
+			}
+			comma, open = false, false
+			i = r.scalar(i)
+		}
+	}
+}
+
+// scalar renders a string, number or literal inside JSON.
+func (r *renderer) scalar(at int) int {
+	if r.req.body[at] == '"' {
+		r.byte(markString)
+		next := r.str(at)
+		r.byte(markString)
+		return next
+	}
+	next := r.skip(at)
+	r.text(r.req.body[at:next])
+	return next
+}
+
+// isMedia tells whether a part's type is a picture, sound or file, of which
+// the engine makes tokens that the text does not show.
+func (r *renderer) isMedia(kind int) bool {
+	for _, word := range [...]string{
+		"image_url", "image", "input_image", "input_audio", "audio_url", "audio",
+		"video_url", "video", "file", "input_file", "document", "image_pil", "image_embeds",
+	} {
+		if r.is(kind, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// digestKey is fixed: equal parts must give equal digests in every gateway.
+var digestKey = []byte("warmpath media digest, version 1")
+
+// media renders a part by its type and a digest of the whole part, so that
+// another picture is another prompt from here on and not before.
+func (r *renderer) media(at, kind int) {
+	if r.out.Media == 0 && !r.muted {
+		r.out.MediaAt = r.out.Bytes
+	}
+	r.out.Media++
+	r.byte(markMedia)
+	r.label(kind)
+	r.byte(markBody)
+	if r.muted {
+		return
+	}
+	if r.digest == nil {
+		h, err := highwayhash.New128(digestKey)
+		if err != nil {
+			panic(err) // the key's length is wrong, and it is constant
+		}
+		r.digest = h
+	}
+	r.digest.Reset()
+	r.toDigest = true
+	r.compact(at, 1)
+	r.toDigest = false
+	r.write(r.digest.Sum(r.sum[:0]))
+}

@@ -1,0 +1,87 @@
+package body
+
+// Endpoint is one of the request forms that the engines serve and whose
+// prompt this package can read.
+type Endpoint uint8
+
+// The endpoints, by the path segments that name them.
+const (
+	None            Endpoint = iota // not ours: pass untouched and unbuffered
+	ChatCompletions                 // v1/chat/completions
+	Completions                     // v1/completions
+	Responses                       // v1/responses
+	Messages                        // v1/messages (Anthropic)
+	Embeddings                      // v1/embeddings
+	Models                          // v1/models: no body, any healthy worker will do
+)
+
+var endpointNames = [...]string{"none", "chat_completions", "completions", "responses", "messages", "embeddings", "models"}
+
+// String returns a stable name, fit for a metric label.
+func (e Endpoint) String() string {
+	if int(e) < len(endpointNames) {
+		return endpointNames[e]
+	}
+	return "unknown"
+}
+
+// HasBody reports whether requests to e carry a prompt in their body.
+func (e Endpoint) HasBody() bool { return e >= ChatCompletions && e <= Embeddings }
+
+// Anthropic reports whether clients of e expect errors in Anthropic's shape
+// rather than OpenAI's.
+func (e Endpoint) Anthropic() bool { return e == Messages }
+
+// Match finds the endpoint in a request's :path. The last segments decide, so
+// any gateway prefix (/team-a/v1/...) matches and a sub-path
+// (/v1/messages/count_tokens) does not. A query, a fragment, empty segments
+// and a trailing slash are ignored, dot segments are resolved (RFC 3986,
+// 5.2.4), and nothing is percent-decoded: an encoded slash stays a different
+// path, as it is to the engine.
+func Match(path string) (Endpoint, bool) {
+	for i := 0; i < len(path); i++ {
+		if path[i] == '?' || path[i] == '#' {
+			path = path[:i]
+			break
+		}
+	}
+	var last [3]string // the last segment first
+	found, dropped := 0, 0
+	for end := len(path); end > 0 && found < len(last); {
+		start := end
+		for start > 0 && path[start-1] != '/' {
+			start--
+		}
+		segment := path[start:end]
+		end = start - 1
+		switch {
+		case segment == "" || segment == ".":
+		case segment == "..":
+			dropped++
+		case dropped > 0:
+			dropped--
+		default:
+			last[found] = segment
+			found++
+		}
+	}
+	if last[2] == "v1" && last[1] == "chat" && last[0] == "completions" {
+		return ChatCompletions, true
+	}
+	if last[1] != "v1" {
+		return None, false
+	}
+	switch last[0] {
+	case "completions":
+		return Completions, true
+	case "responses":
+		return Responses, true
+	case "messages":
+		return Messages, true
+	case "embeddings":
+		return Embeddings, true
+	case "models":
+		return Models, true
+	}
+	return None, false
+}

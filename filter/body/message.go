@@ -1,0 +1,279 @@
+package body
+
+// The fields of a message, an item of /v1/responses, or a content part. What
+// is not listed does not reach the prompt (ids, cache_control, annotations).
+const (
+	partRole = iota
+	partName
+	partType
+	partContent
+	partText
+	partRefusal
+	partThinking
+	partToolCalls
+	partFunctionCall
+	partArguments
+	partInput
+	partOutput
+	numPartFields
+)
+
+// fields holds the index of each field's value in an object, 0 where it is
+// absent or null. Of duplicates the last counts.
+type fields [numPartFields]int
+
+// arguments is where a tool call's arguments are, whatever their name.
+func (f *fields) arguments() int {
+	if f[partArguments] > 0 {
+		return f[partArguments]
+	}
+	return f[partInput]
+}
+
+// fields reads the object at i and returns the index after it.
+func (r *renderer) fields(i int, f *fields) int {
+	for i++; ; {
+		m, ok := r.member(i)
+		if !ok {
+			break
+		}
+		at := -1
+		switch string(m.name) {
+		case "role":
+			at = partRole
+		case "name":
+			at = partName
+		case "type":
+			at = partType
+		case "content":
+			at = partContent
+		case "text":
+			at = partText
+		case "refusal":
+			at = partRefusal
+		case "thinking", "reasoning_content", "reasoning":
+			at = partThinking
+		case "tool_calls":
+			at = partToolCalls
+		case "function_call":
+			at = partFunctionCall
+		case "arguments":
+			at = partArguments
+		case "input":
+			at = partInput
+		case "output":
+			at = partOutput
+		}
+		if at >= 0 {
+			f[at] = m.value
+			if r.req.body[m.value] == 'n' {
+				f[at] = 0
+			}
+		}
+		i = r.skip(m.value)
+	}
+	for r.req.body[i] != '}' {
+		i++
+	}
+	return i + 1
+}
+
+// is tells whether the string at i (0: none) is one of ours, all of which are
+// written without escapes.
+func (r *renderer) is(i int, word string) bool {
+	b := r.req.body
+	return i > 0 && b[i] == '"' && len(b)-i > len(word)+1 && b[i+1+len(word)] == '"' && string(b[i+1:i+1+len(word)]) == word
+}
+
+// message renders the turn that the object at i describes.
+func (r *renderer) message(i int) int {
+	var f fields
+	next := r.fields(i, &f)
+	r.turn()
+	switch {
+	case f[partRole] > 0:
+		r.label(f[partRole])
+		if f[partName] > 0 {
+			r.byte(markPart)
+			r.label(f[partName])
+		}
+		r.byte(markBody)
+		r.messageContent(&f)
+	case r.is(f[partType], "function_call"), r.is(f[partType], "custom_tool_call"):
+		r.word("assistant")
+		r.byte(markBody)
+		r.call(f[partName], f.arguments())
+	case r.is(f[partType], "function_call_output"), r.is(f[partType], "custom_tool_call_output"):
+		r.word("tool")
+		r.byte(markBody)
+		r.content(f[partOutput], false)
+	case f[partType] == 0 || r.is(f[partType], "message"):
+		r.byte(markBody)
+		r.messageContent(&f)
+	default: // reasoning, references, calls of built-in tools
+		r.label(f[partType])
+		r.byte(markBody)
+		r.compact(i, 1)
+	}
+	r.end()
+	return next
+}
+
+func (r *renderer) messageContent(f *fields) {
+	if at := f[partThinking]; at > 0 {
+		r.byte(markPart)
+		r.word("thinking")
+		r.byte(markBody)
+		r.value(at)
+	}
+	r.content(f[partContent], false)
+	if at := f[partRefusal]; at > 0 {
+		r.byte(markPart)
+		r.word("refusal")
+		r.byte(markBody)
+		r.value(at)
+	}
+	if at := f[partToolCalls]; at > 0 {
+		r.toolCalls(at)
+	}
+	if at := f[partFunctionCall]; at > 0 {
+		r.toolCall(at)
+	}
+}
+
+// toolCalls renders the calls that an assistant turn of a chat made.
+func (r *renderer) toolCalls(at int) {
+	if r.req.body[at] != '[' {
+		r.compact(at, 0)
+		return
+	}
+	for i := at + 1; ; {
+		c, ok := r.element(i)
+		if !ok {
+			return
+		}
+		i = r.toolCall(c)
+	}
+}
+
+// toolCall renders {"function":{"name","arguments"}} or the inner object alone.
+func (r *renderer) toolCall(at int) int {
+	b := r.req.body
+	if b[at] != '{' {
+		return r.compact(at, 0)
+	}
+	next, inner := at, at
+	for i := at + 1; ; {
+		m, ok := r.member(i)
+		if !ok {
+			next = i
+			break
+		}
+		if b[m.value] == '{' && (string(m.name) == "function" || string(m.name) == "custom") {
+			inner = m.value
+		}
+		i = r.skip(m.value)
+	}
+	for b[next] != '}' {
+		next++
+	}
+	var f fields
+	r.fields(inner, &f)
+	r.call(f[partName], f.arguments())
+	return next + 1
+}
+
+// call renders a tool call from its name and arguments, either may be absent.
+func (r *renderer) call(name, arguments int) {
+	r.byte(markCall)
+	if name > 0 {
+		r.value(name)
+	}
+	r.byte(markBody)
+	if arguments > 0 {
+		r.value(arguments)
+	}
+}
+
+// value renders a string as text and anything else as compact JSON.
+func (r *renderer) value(at int) int {
+	if r.req.body[at] == '"' {
+		return r.str(at)
+	}
+	return r.compact(at, 0)
+}
+
+// content renders a message's content: a string, or parts. Absent, null and
+// empty are the same; a single text part is the same as its string. Parts
+// within a part's content (nested) are not opened again.
+func (r *renderer) content(at int, nested bool) {
+	if at == 0 {
+		return
+	}
+	b := r.req.body
+	switch b[at] {
+	case 'n':
+	case '[':
+		first := true
+		for i := at + 1; ; {
+			p, ok := r.element(i)
+			if !ok {
+				return
+			}
+			i = r.part(p, first, nested)
+			first = false
+		}
+	case '{':
+		r.part(at, true, nested)
+	default:
+		r.value(at)
+	}
+}
+
+// part renders one part of a content list.
+func (r *renderer) part(at int, first, nested bool) int {
+	b := r.req.body
+	if b[at] != '{' {
+		if !first {
+			r.byte(markPart)
+		}
+		return r.value(at)
+	}
+	var f fields
+	next := r.fields(at, &f)
+	kind := f[partType]
+	switch {
+	case f[partText] > 0 && (kind == 0 || r.is(kind, "text") || r.is(kind, "input_text") || r.is(kind, "output_text")):
+		if !first {
+			r.byte(markPart)
+		}
+		r.value(f[partText])
+	case r.is(kind, "tool_use"):
+		r.call(f[partName], f[partInput])
+	case r.is(kind, "tool_result") && !nested:
+		r.byte(markPart)
+		r.label(kind)
+		r.byte(markBody)
+		r.content(f[partContent], true)
+	case r.is(kind, "thinking") && f[partThinking] > 0:
+		r.byte(markPart)
+		r.label(kind)
+		r.byte(markBody)
+		r.value(f[partThinking])
+	case r.is(kind, "refusal") && f[partRefusal] > 0:
+		r.byte(markPart)
+		r.label(kind)
+		r.byte(markBody)
+		r.value(f[partRefusal])
+	case r.isMedia(kind):
+		r.media(at, kind)
+	default:
+		r.byte(markPart)
+		if kind > 0 {
+			r.label(kind)
+		}
+		r.byte(markBody)
+		r.compact(at, 1)
+	}
+	return next
+}
