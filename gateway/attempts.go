@@ -1,0 +1,140 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Headers between the module and the proxy (docs/formats.md).
+const (
+	endpointHeader   = "x-gateway-destination-endpoint"
+	poolHeader       = "x-warmpath-pool"
+	decisionHeader   = "x-warmpath-decision"
+	excludeHeader    = "x-warmpath-exclude"
+	attemptsHeader   = "x-warmpath-attempts"
+	maxRetriesHeader = "x-envoy-max-retries"
+	ourPrefix        = "x-warmpath-"
+)
+
+var (
+	errNoEndpoint       = errors.New("no endpoint is known: the worker list is empty")
+	errFirstByteTimeout = errors.New("no response headers within the first-byte timeout")
+	errTokenTimeout     = errors.New("upstream fell silent in mid-response")
+	errAborted          = errors.New("the module cut the exchange")
+)
+
+// retriable are the answers that another worker may better: 429 and 503, never
+// 500, never another 4xx (docs: refusal and retry).
+func retriable(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// attempts sends an exchange's request: to the best, and once more to the
+// second when the connection fails or is reset before response headers, or the
+// worker refuses.
+type attempts struct {
+	endpoints *Endpoints
+	transport http.RoundTripper
+	metrics   *metrics
+	firstByte time.Duration
+}
+
+// RoundTrip implements http.RoundTripper for requests that carry an exchange.
+func (a *attempts) RoundTrip(req *http.Request) (*http.Response, error) {
+	x := exchangeOf(req.Context())
+	retries := 1
+	if x.noRetry {
+		retries = 0
+	}
+	for n := 1; ; n++ {
+		address, fellBack := a.endpoints.choose(x.wanted, x.pool, x.tried)
+		if address == "" {
+			return nil, errNoEndpoint
+		}
+		if fellBack && len(x.wanted) > 0 {
+			a.metrics.fallback.WithLabelValues(pick(n > 1, "exhausted", "unknown_endpoint")).Inc()
+		}
+		x.tried = append(x.tried, address)
+		resp, err := a.once(req, x, address)
+		again := n <= retries && (err != nil && req.Context().Err() == nil && !errors.Is(err, errFirstByteTimeout) ||
+			err == nil && retriable(resp.StatusCode))
+		if again && !x.replayable() {
+			a.metrics.retryImpossible.Inc()
+			again = false
+		}
+		if again && a.endpoints.Len() <= len(x.tried) {
+			again = false // nobody left to ask: the last answer stands
+		}
+		a.metrics.attempts.WithLabelValues(attemptResult(resp, err)).Inc()
+		if !again {
+			return resp, err
+		}
+		if resp != nil {
+			// Read what is left of a short refusal, so that the connection is kept.
+			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+			resp.Body.Close()
+		}
+	}
+}
+
+func attemptResult(resp *http.Response, err error) string {
+	switch {
+	case err != nil:
+		return "failed"
+	case retriable(resp.StatusCode):
+		return "refused"
+	case resp.StatusCode >= 500:
+		return "5xx"
+	}
+	return "answered"
+}
+
+// once sends one attempt. The deadline covers the wait for headers only: its
+// context lives on with the body, which cancels it when closed.
+func (a *attempts) once(req *http.Request, x *exchange, address string) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	timer := time.AfterFunc(a.firstByte, func() { cancel(errFirstByteTimeout) })
+	out := req.Clone(ctx)
+	out.URL.Host = address
+	if x.body != nil {
+		body := x.body.Bytes()
+		out.Body = io.NopCloser(bytes.NewReader(body))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	}
+	resp, err := a.transport.RoundTrip(out)
+	timer.Stop()
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errFirstByteTimeout) {
+			err = cause
+		}
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: cancel}
+	return resp, nil
+}
+
+// cancelBody releases an attempt's context with its body.
+type cancelBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+	once   sync.Once
+}
+
+func (b *cancelBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.once.Do(func() { b.cancel(nil) })
+	return err
+}
+
+func pick[T any](cond bool, yes, no T) T {
+	if cond {
+		return yes
+	}
+	return no
+}

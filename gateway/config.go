@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"runtime"
+	"time"
+)
+
+// Config configures a Gateway. Only Module and Endpoints have no default.
+type Config struct {
+	// Listen is the data plane's address: HTTP/1.1 and h2c. Default 127.0.0.1:8080.
+	Listen string
+	// AdminListen serves /metrics, /healthz, /readyz. Empty: none.
+	AdminListen string
+	// Module is the wasm binary.
+	Module []byte
+	// Plugin is the module's configuration (JSON, docs/formats.md).
+	Plugin []byte
+	// Clusters maps the names that the module may call to base URLs, such as
+	// "warmpath-control" to "http://127.0.0.1:8780".
+	Clusters map[string]string
+	// Endpoints are the workers that may be sent to: what the module names but
+	// the gateway doesn't know is skipped, as in Envoy.
+	Endpoints *Endpoints
+	// VMs is the number of module instances, each served by one goroutine at a
+	// time. Default: GOMAXPROCS.
+	VMs int
+	// CacheDir keeps the compiled module between starts. Empty: in memory.
+	CacheDir string
+	// BodyLimitBytes bounds a request body that the module holds (413 above).
+	// It should be the module's body_cap_bytes or more. Default 8 MiB.
+	BodyLimitBytes int
+	// HeldTimeout ends a request that the module holds and never releases (504).
+	// Default 30 s.
+	HeldTimeout time.Duration
+	// FirstByteTimeout bounds the wait for one attempt's response headers: a
+	// long prefill of a request that isn't streamed fits in. Default 10 min.
+	FirstByteTimeout time.Duration
+	// TokenTimeout bounds the silence between two pieces of a response body; an
+	// engine that dies mid-stream may leave its socket open and silent. Default
+	// 60 s.
+	TokenTimeout time.Duration
+	// RequestTimeout bounds the whole exchange. 0: no bound, as streams are long.
+	RequestTimeout time.Duration
+	// DrainTimeout is how long Run lets open exchanges finish. Default 30 s.
+	DrainTimeout time.Duration
+	// AccessLog gets one JSON line per exchange. Nil: none.
+	AccessLog io.Writer
+	// Logger receives the gateway's and the module's lines. Nil: slog.Default.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if len(c.Module) == 0 {
+		return c, errors.New("gateway: Module is empty: give it the bytes of warmpath.wasm (make wasm builds it)")
+	}
+	if c.Endpoints == nil {
+		return c, errors.New("gateway: Endpoints is nil: list the workers, or let Endpoints.Follow read them from the control service")
+	}
+	for name, base := range c.Clusters {
+		if u, err := url.Parse(base); err != nil || u.Scheme == "" || u.Host == "" {
+			return c, fmt.Errorf("gateway: cluster %q: %q is not a base URL such as http://127.0.0.1:8780", name, base)
+		}
+	}
+	setDefault(&c.Listen, "127.0.0.1:8080")
+	setDefault(&c.VMs, runtime.GOMAXPROCS(0))
+	setDefault(&c.BodyLimitBytes, 8<<20)
+	setDefault(&c.HeldTimeout, 30*time.Second)
+	setDefault(&c.FirstByteTimeout, 10*time.Minute)
+	setDefault(&c.TokenTimeout, time.Minute)
+	setDefault(&c.DrainTimeout, 30*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.VMs < 0 || c.BodyLimitBytes < 0 || c.HeldTimeout < 0 || c.FirstByteTimeout < 0 || c.TokenTimeout < 0 || c.RequestTimeout < 0 {
+		return c, errors.New("gateway: VMs, BodyLimitBytes and timeouts must not be negative")
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return c, fmt.Errorf("gateway: Listen %q is not host:port: %w", c.Listen, err)
+	}
+	return c, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

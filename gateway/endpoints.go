@@ -1,0 +1,159 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Endpoints are the workers a gateway may send to, by pool: the counterpart of
+// Envoy's clusters. Safe for concurrent use; Set swaps the whole set.
+type Endpoints struct {
+	known atomic.Pointer[endpointSet]
+	next  atomic.Uint64
+}
+
+type endpointSet struct {
+	pools map[string][]string // pool -> addresses, sorted
+	all   []string
+	index map[string]struct{}
+}
+
+// NewEndpoints returns endpoints with one pool set ("" when pools don't matter).
+func NewEndpoints(pool string, addresses ...string) (*Endpoints, error) {
+	e := &Endpoints{}
+	if err := e.Set(map[string][]string{pool: addresses}); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Set replaces every pool. An address that isn't ip:port or host:port is
+// refused and the old set stays.
+func (e *Endpoints) Set(pools map[string][]string) error {
+	set := &endpointSet{pools: map[string][]string{}, index: map[string]struct{}{}}
+	for pool, addresses := range pools {
+		for _, a := range addresses {
+			if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
+				return fmt.Errorf("endpoint %q of pool %q is not host:port", a, pool)
+			}
+			if _, twice := set.index[a]; !twice {
+				set.index[a] = struct{}{}
+				set.all = append(set.all, a)
+			}
+		}
+		list := slices.Clone(addresses)
+		slices.Sort(list)
+		set.pools[pool] = slices.Compact(list)
+	}
+	slices.Sort(set.all)
+	e.known.Store(set)
+	return nil
+}
+
+// Len is the number of distinct endpoints.
+func (e *Endpoints) Len() int {
+	if set := e.known.Load(); set != nil {
+		return len(set.all)
+	}
+	return 0
+}
+
+// choose returns the endpoint of one attempt: the first entry of wanted that is
+// known and wasn't tried, else the next in turn of the pool that wasn't tried
+// (fellBack), else "".
+func (e *Endpoints) choose(wanted []string, pool string, tried []string) (address string, fellBack bool) {
+	set := e.known.Load()
+	if set == nil {
+		return "", false
+	}
+	for _, w := range wanted {
+		if _, ok := set.index[w]; ok && !slices.Contains(tried, w) {
+			return w, false
+		}
+	}
+	list := set.pools[pool]
+	if len(list) == 0 {
+		list = set.all
+	}
+	for range list {
+		if a := list[e.next.Add(1)%uint64(len(list))]; !slices.Contains(tried, a) {
+			return a, true
+		}
+	}
+	return "", false
+}
+
+// parseEndpointHeader reads "best,second"; entries that aren't host:port are
+// left out, as Envoy leaves them out.
+func parseEndpointHeader(value string) []string {
+	var list []string
+	for part := range strings.SplitSeq(value, ",") {
+		part = strings.TrimSpace(part)
+		if host, port, err := net.SplitHostPort(part); err == nil && host != "" && port != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// Follow keeps the set equal to the control service's worker list until ctx
+// ends. The last good list stays while control doesn't answer.
+func (e *Endpoints) Follow(ctx context.Context, controlURL, token string, every time.Duration, log *slog.Logger) {
+	client := &http.Client{Timeout: 5 * time.Second}
+	failing := false
+	for {
+		err := e.pull(ctx, client, controlURL, token)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			log.Warn("worker list not read, the last one stays", "control", controlURL, "err", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every):
+		}
+	}
+}
+
+func (e *Endpoints) pull(ctx context.Context, client *http.Client, controlURL, token string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(controlURL, "/")+"/v1/workers", nil)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET /v1/workers answered %s", resp.Status)
+	}
+	var list struct {
+		Workers []struct {
+			Address string `json:"address"`
+			Pool    string `json:"pool"`
+		} `json:"workers"`
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(nil, resp.Body, 4<<20)).Decode(&list); err != nil {
+		return fmt.Errorf("decode worker list: %w", err)
+	}
+	pools := map[string][]string{}
+	for _, w := range list.Workers {
+		pools[w.Pool] = append(pools[w.Pool], w.Address)
+	}
+	return e.Set(pools)
+}

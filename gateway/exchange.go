@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/warmpath/warmpath/hostsim"
+)
+
+// exchange is one request and its answer: the embedder's side of a stream.
+//
+// Two parties touch it: the handler's goroutine and, as hostsim.Sink, the VM's
+// thread (inside the handler's own calls, or from a tick that releases a held
+// request). mu guards what they share; wake tells the handler of news.
+type exchange struct {
+	g      *Gateway
+	w      http.ResponseWriter
+	r      *http.Request
+	vm     *hostsim.VM
+	stream *hostsim.Stream
+	start  time.Time
+	wake   chan struct{}
+
+	mu         sync.Mutex
+	reqHeaders *hostsim.HeaderMap // let go by the module
+	reqOut     bytes.Buffer       // request body let go
+	reqEnd     bool
+	respHead   *hostsim.HeaderMap
+	respNow    []byte       // the piece that is being fed: passes without a copy
+	respPassed int          // how much of respNow came through
+	respOut    bytes.Buffer // pieces that came otherwise
+	respEnd    bool
+	respTrail  *hostsim.HeaderMap
+	reply      *hostsim.LocalReply
+	reset      string
+
+	// Below: the handler's goroutine only.
+	body     *bytes.Buffer // the whole request body, once it is known whole
+	consumed bool          // a streamed body was read from: no replay
+	wanted   []string
+	pool     string
+	noRetry  bool
+	tried    []string
+	cancel   context.CancelCauseFunc // of the attempt that answered
+	replied  bool
+	log      accessEntry
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	return ctx.Value(exchangeKey{}).(*exchange)
+}
+
+// replayable says whether the request can be sent a second time.
+func (x *exchange) replayable() bool { return x.body != nil || !x.consumed }
+
+// upstream is the worker that was asked last, "" if none was.
+func (x *exchange) upstream() string {
+	if len(x.tried) == 0 {
+		return ""
+	}
+	return x.tried[len(x.tried)-1]
+}
+
+func (x *exchange) signal() {
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// The Sink: what the module lets through.
+
+// RequestHeaders implements hostsim.Sink.
+func (x *exchange) RequestHeaders(h *hostsim.HeaderMap, end bool) {
+	x.mu.Lock()
+	x.reqHeaders, x.reqEnd = h, x.reqEnd || end
+	x.mu.Unlock()
+	x.signal()
+}
+
+// RequestData implements hostsim.Sink.
+func (x *exchange) RequestData(data []byte, end bool) {
+	x.mu.Lock()
+	x.reqOut.Write(data)
+	x.reqEnd = x.reqEnd || end
+	x.mu.Unlock()
+	x.signal()
+}
+
+// RequestTrailers implements hostsim.Sink. Trailers end the body; engines read
+// none, so they are not sent on.
+func (x *exchange) RequestTrailers(*hostsim.HeaderMap) {
+	x.mu.Lock()
+	x.reqEnd = true
+	x.mu.Unlock()
+	x.signal()
+}
+
+// ResponseHeaders implements hostsim.Sink.
+func (x *exchange) ResponseHeaders(h *hostsim.HeaderMap, end bool) {
+	x.mu.Lock()
+	x.respHead, x.respEnd = h, x.respEnd || end
+	x.mu.Unlock()
+	x.signal()
+}
+
+// ResponseData implements hostsim.Sink.
+func (x *exchange) ResponseData(data []byte, end bool) {
+	x.mu.Lock()
+	if len(data) > 0 && len(data) <= len(x.respNow) && &data[0] == &x.respNow[0] && x.respOut.Len() == 0 {
+		x.respPassed = len(data)
+	} else {
+		x.respOut.Write(data)
+	}
+	x.respEnd = x.respEnd || end
+	x.mu.Unlock()
+	x.signal()
+}
+
+// ResponseTrailers implements hostsim.Sink.
+func (x *exchange) ResponseTrailers(t *hostsim.HeaderMap) {
+	x.mu.Lock()
+	x.respTrail, x.respEnd = t, true
+	x.mu.Unlock()
+	x.signal()
+}
+
+// LocalReply implements hostsim.Sink.
+func (x *exchange) LocalReply(reply hostsim.LocalReply) {
+	x.mu.Lock()
+	x.reply = &reply
+	x.mu.Unlock()
+	x.signal()
+}
+
+// Reset implements hostsim.Sink.
+func (x *exchange) Reset(details string) {
+	x.mu.Lock()
+	x.reset = details
+	x.mu.Unlock()
+	x.signal()
+}
+
+// ended says whether the module's side answered or cut the exchange by itself.
+func (x *exchange) ended() (*hostsim.LocalReply, string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.reply, x.reset
+}
+
+// writeReply sends a local reply to the client, or cuts the exchange where
+// response headers are out already.
+func (x *exchange) writeReply(reply *hostsim.LocalReply) {
+	if x.replied {
+		panic(http.ErrAbortHandler)
+	}
+	x.replied = true
+	status := 500
+	header := x.w.Header()
+	for _, f := range reply.Headers.Fields() {
+		if f.Key == ":status" {
+			status, _ = strconv.Atoi(f.Value)
+		} else if f.Key != "content-length" {
+			header.Add(f.Key, f.Value)
+		}
+	}
+	header.Set("Content-Length", strconv.Itoa(len(reply.Body)))
+	x.log.status, x.log.details, x.log.bytes = status, reply.Details, int64(len(reply.Body))
+	x.w.WriteHeader(status)
+	_, _ = x.w.Write(reply.Body)
+}
+
+// finish answers from what the module's side left: its reply, or a cut.
+func (x *exchange) finish() {
+	reply, reset := x.ended()
+	switch {
+	case reply != nil:
+		x.writeReply(reply)
+	case reset != "" || x.replied:
+		x.log.details = reset
+		panic(http.ErrAbortHandler)
+	default:
+		// The module neither passed nor answered: the client must still hear.
+		x.writeReply(&hostsim.LocalReply{Headers: hostsim.NewHeaderMap(":status", "502"), Details: "no_answer"})
+	}
+}

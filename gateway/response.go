@@ -1,0 +1,223 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/warmpath/warmpath/hostsim"
+)
+
+func itoa[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
+
+// modifyResponse is ReverseProxy's hook: the response headers pass the module,
+// and the body is wrapped so that its pieces will.
+func (g *Gateway) modifyResponse(resp *http.Response) error {
+	x := exchangeOf(resp.Request.Context())
+	h := hostsim.NewHeaderMap(":status", strconv.Itoa(resp.StatusCode))
+	for key, values := range resp.Header {
+		for _, v := range values {
+			h.Add(key, v)
+		}
+	}
+	noBody := resp.ContentLength == 0 && len(resp.Trailer) == 0 || resp.Request.Method == http.MethodHead ||
+		resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// The connection leaves HTTP: the module has seen the request, no more.
+		x.log.status = resp.StatusCode
+		return nil
+	}
+	x.vm.Do(func() {
+		info := &x.stream.Info
+		info.UpstreamAddress, info.UpstreamRequestAttemptCount = x.upstream(), uint64(len(x.tried))
+		info.BackendLatency = time.Since(x.start)
+		x.stream.ResponseHeaders(h, noBody)
+	})
+	if err := x.wait(func() bool { return x.respHead != nil }); err != nil {
+		return err
+	}
+	applyResponseHeaders(resp, x.respHead)
+	if n := len(x.tried); n > 1 {
+		resp.Header.Set(attemptsHeader, strconv.Itoa(n))
+	}
+	x.log.status, x.replied = resp.StatusCode, true
+	if body, ok := resp.Body.(*cancelBody); ok {
+		x.cancel = body.cancel
+	}
+	if !noBody {
+		resp.Body = newResponseBody(x, resp)
+	}
+	return nil
+}
+
+// applyResponseHeaders takes over what the module changed. The body stays as it
+// is, so framing stays net/http's.
+func applyResponseHeaders(resp *http.Response, h *hostsim.HeaderMap) {
+	for key := range resp.Header {
+		delete(resp.Header, key)
+	}
+	for _, f := range h.Fields() {
+		if f.Key == ":status" {
+			if status, err := strconv.Atoi(f.Value); err == nil {
+				resp.StatusCode = status
+			}
+		} else if !strings.HasPrefix(f.Key, ":") {
+			resp.Header.Add(f.Key, f.Value)
+		}
+	}
+}
+
+// responseBody hands each piece of the upstream's body to the module as it
+// arrives. Pieces that pass unchanged are not copied.
+type responseBody struct {
+	x    *exchange
+	resp *http.Response
+	src  io.ReadCloser
+	idle *time.Timer
+	err  error
+}
+
+func newResponseBody(x *exchange, resp *http.Response) *responseBody {
+	b := &responseBody{x: x, resp: resp, src: resp.Body}
+	cancel := x.cancel
+	b.idle = time.AfterFunc(x.g.cfg.TokenTimeout, func() {
+		if cancel != nil {
+			cancel(errTokenTimeout)
+		}
+	})
+	return b
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	x := b.x
+	for {
+		x.mu.Lock()
+		n, _ := x.respOut.Read(p)
+		end, left, cut := x.respEnd, x.respOut.Len(), x.reset != "" || x.reply != nil
+		x.mu.Unlock()
+		switch {
+		case n > 0:
+			return b.count(n), nil
+		case cut:
+			return 0, errAborted
+		case end && left == 0:
+			b.copyTrailers()
+			return 0, io.EOF
+		case b.err == io.EOF: // all fed; the module still holds some
+			if err := x.wait(func() bool { return x.respEnd }); err != nil {
+				return 0, err
+			}
+			continue
+		case b.err != nil:
+			return 0, b.err
+		}
+		if n := b.feed(p); n > 0 {
+			return b.count(n), nil
+		}
+	}
+}
+
+func (b *responseBody) count(n int) int {
+	if b.x.log.bytes == 0 {
+		b.x.log.firstByte = time.Since(b.x.start)
+	}
+	b.x.log.bytes += int64(n)
+	return n
+}
+
+// feed reads one piece, passes it through the module and returns how much of p
+// is ready to go on.
+func (b *responseBody) feed(p []byte) int {
+	x := b.x
+	b.idle.Reset(x.g.cfg.TokenTimeout)
+	n, err := b.src.Read(p)
+	b.idle.Stop()
+	b.err = err
+	x.mu.Lock()
+	x.respNow, x.respPassed = p[:n], 0
+	x.mu.Unlock()
+	x.vm.Do(func() {
+		switch {
+		case err == io.EOF && len(b.resp.Trailer) > 0:
+			if n > 0 {
+				x.stream.ResponseData(p[:n], false)
+			}
+			x.stream.ResponseTrailers(trailerMap(b.resp.Trailer))
+		case err == nil || err == io.EOF:
+			x.stream.ResponseData(p[:n], err == io.EOF)
+		default:
+			x.log.details = failureDetails(err)
+			x.stream.UpstreamReset(x.log.details)
+		}
+	})
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	passed := x.respPassed
+	x.respNow = nil
+	return passed
+}
+
+func trailerMap(t http.Header) *hostsim.HeaderMap {
+	m := hostsim.NewHeaderMap()
+	for key, values := range t {
+		for _, v := range values {
+			m.Add(key, v)
+		}
+	}
+	return m
+}
+
+func (b *responseBody) copyTrailers() {
+	if b.x.respTrail == nil {
+		return
+	}
+	for _, f := range b.x.respTrail.Fields() {
+		b.resp.Trailer.Set(f.Key, f.Value)
+	}
+}
+
+func (b *responseBody) Close() error {
+	b.idle.Stop()
+	return b.src.Close()
+}
+
+// proxyError is ReverseProxy's hook for an upstream that could not be asked or
+// didn't answer. The module hears of it as a reset and its answer is sent on.
+func (g *Gateway) proxyError(_ http.ResponseWriter, r *http.Request, err error) {
+	x := exchangeOf(r.Context())
+	if r.Context().Err() != nil {
+		x.log.details = "client_left"
+		return
+	}
+	x.log.details = failureDetails(err)
+	x.vm.Do(func() {
+		info := &x.stream.Info
+		info.UpstreamAddress, info.UpstreamRequestAttemptCount = x.upstream(), uint64(len(x.tried))
+		info.UpstreamTransportFailureReason = err.Error()
+		switch {
+		case errors.Is(err, errFirstByteTimeout):
+			x.stream.SendLocalReply(http.StatusGatewayTimeout, nil, []byte("upstream did not answer in time\n"), "response_timeout")
+		default:
+			x.stream.UpstreamReset(x.log.details)
+		}
+	})
+	x.finish()
+}
+
+func failureDetails(err error) string {
+	switch {
+	case errors.Is(err, errNoEndpoint):
+		return "no_healthy_upstream"
+	case errors.Is(err, errFirstByteTimeout):
+		return "response_timeout"
+	case errors.Is(err, errTokenTimeout):
+		return "token_timeout"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	}
+	return "upstream_reset"
+}
