@@ -1,0 +1,364 @@
+package policy
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+)
+
+const (
+	// MaxBytes bounds the text of a policy.
+	MaxBytes = 256 << 10
+	// MaxPools is the number of pools a roster record can name.
+	MaxPools = 256
+
+	maxModels = 256
+	maxName   = 256
+	maxDepth  = 8
+)
+
+// Error says where a policy is wrong and what to write instead.
+type Error struct {
+	// Place is a path such as pools[1].policy.load_limit; "" is the whole text.
+	Place string
+	// Fault is what was found, Remedy what to do.
+	Fault, Remedy string
+}
+
+func (e *Error) Error() string {
+	place := e.Place
+	if place == "" {
+		place = "policy"
+	}
+	s := place + ": " + e.Fault
+	if e.Remedy != "" {
+		s += "; " + e.Remedy
+	}
+	return s
+}
+
+// Parse reads the POLICY JSON. Unknown and repeated keys, wrong types and values out of range
+// are refused with an *Error.
+func Parse(text []byte) (*Set, error) {
+	if len(text) > MaxBytes {
+		return nil, &Error{"", "longer than 256 KiB", "split the deployment or list fewer models"}
+	}
+	// Bounded before anything recursive looks at it: a VM's stack is small.
+	if err := checkDepth(text); err != nil {
+		return nil, err
+	}
+	if !gjson.ValidBytes(text) {
+		return nil, &Error{"", "not valid JSON", "check commas, quotes and braces"}
+	}
+	p := parser{}
+	set := &Set{}
+	p.object("", gjson.ParseBytes(text), []field{
+		{"off", func(at string, v gjson.Result) { set.Off = p.bool(at, v) }},
+		{"pools", func(at string, v gjson.Result) { p.pools(at, v, set) }},
+	})
+	if p.err == nil {
+		p.unique(set)
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return set, nil
+}
+
+func checkDepth(text []byte) error {
+	depth, inString := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return &Error{"", "nested deeper than a policy can be at byte " + strconv.Itoa(i), "remove the inner object"}
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// parser keeps the first error; everything after it is ignored.
+type parser struct{ err error }
+
+type field struct {
+	name string
+	set  func(at string, v gjson.Result)
+}
+
+func (p *parser) fail(place, fault, remedy string) {
+	if p.err == nil {
+		p.err = &Error{place, fault, remedy}
+	}
+}
+
+func (p *parser) object(at string, v gjson.Result, fields []field) {
+	if !v.IsObject() {
+		p.fail(at, "not an object", "write {...}")
+		return
+	}
+	var seen uint64
+	v.ForEach(func(key, value gjson.Result) bool {
+		place := key.String()
+		if at != "" {
+			place = at + "." + place
+		}
+		for i, f := range fields {
+			if f.name != key.String() {
+				continue
+			}
+			if seen&(1<<i) != 0 {
+				p.fail(place, "given twice", "keep one of them")
+				return false
+			}
+			seen |= 1 << i
+			f.set(place, value)
+			return p.err == nil
+		}
+		known := make([]string, len(fields))
+		for i, f := range fields {
+			known[i] = f.name
+		}
+		p.fail(place, "unknown key", "remove it or use one of "+strings.Join(known, ", "))
+		return false
+	})
+}
+
+func (p *parser) bool(at string, v gjson.Result) bool {
+	if v.Type != gjson.True && v.Type != gjson.False {
+		p.fail(at, "not a boolean", "write true or false")
+	}
+	return v.Type == gjson.True
+}
+
+func (p *parser) text(at string, v gjson.Result) string {
+	if v.Type != gjson.String {
+		p.fail(at, "not a string", "write it in quotes")
+		return ""
+	}
+	return v.Str
+}
+
+func (p *parser) number(at string, v gjson.Result, low, high float64) float64 {
+	if v.Type != gjson.Number || !(v.Num >= low && v.Num <= high) {
+		p.fail(at, "out of range: "+shorten(v.Raw), "give a number from "+format(low)+" to "+format(high))
+		return low
+	}
+	return v.Num
+}
+
+func (p *parser) integer(at string, v gjson.Result, low, high int) int {
+	n := p.number(at, v, float64(low), float64(high))
+	if n != float64(int(n)) {
+		p.fail(at, "not a whole number: "+shorten(v.Raw), "give an integer from "+strconv.Itoa(low)+" to "+strconv.Itoa(high))
+	}
+	return int(n)
+}
+
+func (p *parser) pools(at string, v gjson.Result, set *Set) {
+	if !v.IsArray() {
+		p.fail(at, "not an array", "write [{...}]")
+		return
+	}
+	v.ForEach(func(_, value gjson.Result) bool {
+		place := at + "[" + strconv.Itoa(len(set.Pools)) + "]"
+		if len(set.Pools) == MaxPools {
+			p.fail(place, "more than 256 pools", "use several deployments")
+			return false
+		}
+		set.Pools = append(set.Pools, p.pool(place, value, uint8(len(set.Pools))))
+		return p.err == nil
+	})
+}
+
+func (p *parser) pool(at string, v gjson.Result, index uint8) Pool {
+	pool := Pool{Index: index, Policy: Default(Threshold), RingUnits: 16, UnitBytes: 64}
+	p.object(at, v, []field{
+		{"name", func(at string, v gjson.Result) {
+			pool.Name = p.text(at, v)
+			if !validName(pool.Name) {
+				p.fail(at, "not a pool name: "+shorten(v.Raw), "use 1 to 40 of a-z, 0-9 and -")
+			}
+		}},
+		{"index", func(at string, v gjson.Result) { pool.Index = uint8(p.integer(at, v, 0, MaxPools-1)) }},
+		{"models", func(at string, v gjson.Result) { pool.Models = p.models(at, v) }},
+		{"mode", func(at string, v gjson.Result) {
+			switch p.text(at, v) {
+			case "route":
+				pool.Mode = Route
+			case "observe":
+				pool.Mode = Observe
+			default:
+				p.fail(at, "unknown mode: "+shorten(v.Raw), "use route or observe")
+			}
+		}},
+		{"policy", func(at string, v gjson.Result) { pool.Policy = p.policy(at, v) }},
+		{"ring_units", func(at string, v gjson.Result) { pool.RingUnits = p.integer(at, v, 1, 65536) }},
+		{"unit_bytes", func(at string, v gjson.Result) { pool.UnitBytes = p.integer(at, v, 64, 64) }},
+		{"cluster", func(at string, v gjson.Result) {
+			pool.Cluster = p.text(at, v)
+			if pool.Cluster == "" || len(pool.Cluster) > maxName {
+				p.fail(at, "not a cluster name", "use 1 to 256 bytes")
+			}
+		}},
+	})
+	if pool.Name == "" {
+		p.fail(at+".name", "missing", "name the pool")
+	}
+	if len(pool.Models) == 0 {
+		p.fail(at+".models", "missing", `list model names, or ["*"] for all others`)
+	}
+	if pool.Cluster == "" {
+		pool.Cluster = "pool-" + pool.Name
+	}
+	return pool
+}
+
+func (p *parser) models(at string, v gjson.Result) []string {
+	if !v.IsArray() {
+		p.fail(at, "not an array", `write ["name", ...]`)
+		return nil
+	}
+	var models []string
+	v.ForEach(func(_, value gjson.Result) bool {
+		place := at + "[" + strconv.Itoa(len(models)) + "]"
+		m := p.text(place, value)
+		switch {
+		case m == "" || len(m) > maxName:
+			p.fail(place, "not a model name", "use 1 to 256 bytes")
+		case len(models) == maxModels:
+			p.fail(place, "more than 256 models", `use "*" or another pool`)
+		}
+		models = append(models, m)
+		return p.err == nil
+	})
+	return models
+}
+
+// parameter is a setting of a policy and the rules that use it.
+type parameter struct {
+	name string
+	used []Name
+	set  func(p *parser, policy *Policy, at string, v gjson.Result)
+}
+
+const smallest = 1e-6 // the open end of (0, 1]
+
+var parameters = []parameter{
+	{"load_limit", []Name{Threshold}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.LoadLimit = p.number(at, v, smallest, 1)
+	}},
+	{"min_match_tokens", []Name{Threshold}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.MinMatchTokens = p.integer(at, v, 0, 1<<20)
+	}},
+	{"watermark", []Name{Threshold, LeastLoad, CHWBL}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.Watermark = p.number(at, v, smallest, 1)
+	}},
+	{"load_bound", []Name{Threshold, CHWBL}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.LoadBound = p.number(at, v, 1.01, 10)
+	}},
+	{"virtual_nodes", []Name{Threshold, CHWBL, SessionHash}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.VirtualNodes = p.integer(at, v, 1, 1024)
+	}},
+	{"load_decay_ms", []Name{Threshold, LeastLoad}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.LoadDecay = time.Duration(p.integer(at, v, 100, 600_000)) * time.Millisecond
+	}},
+	{"lease_ms", []Name{Threshold, RoundRobin, SessionHash, LeastLoad, Random, CHWBL}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.Lease = time.Duration(p.integer(at, v, 1000, 3_600_000)) * time.Millisecond
+	}},
+}
+
+func (p *parser) policy(at string, v gjson.Result) Policy {
+	if !v.IsObject() {
+		p.fail(at, "not an object", `write {"name": "threshold"}`)
+		return Policy{}
+	}
+	name := Threshold
+	if given := firstValue(v, "name"); given.Exists() {
+		var known bool
+		text := p.text(at+".name", given)
+		for i, n := range names {
+			if n == text {
+				name, known = Name(i), true
+			}
+		}
+		if !known {
+			p.fail(at+".name", "unknown policy: "+shorten(given.Raw), "use one of "+strings.Join(names[:], ", "))
+		}
+	}
+	out := Default(name)
+	fields := []field{{"name", func(string, gjson.Result) {}}}
+	for _, q := range parameters {
+		for _, user := range q.used {
+			if user == name {
+				fields = append(fields, field{q.name, func(at string, v gjson.Result) { q.set(p, &out, at, v) }})
+			}
+		}
+	}
+	p.object(at, v, fields)
+	return out
+}
+
+// firstValue finds a key by exact name, without gjson's path syntax.
+func firstValue(object gjson.Result, name string) gjson.Result {
+	var found gjson.Result
+	object.ForEach(func(key, value gjson.Result) bool {
+		if key.String() == name {
+			found = value
+			return false
+		}
+		return true
+	})
+	return found
+}
+
+func (p *parser) unique(set *Set) {
+	name, index, model := map[string]int{}, map[uint8]int{}, map[string]int{}
+	for i := range set.Pools {
+		pool := &set.Pools[i]
+		at := "pools[" + strconv.Itoa(i) + "]"
+		if first, twice := name[pool.Name]; twice {
+			p.fail(at+".name", "the name of pools["+strconv.Itoa(first)+"] again", "pool names are unique")
+		}
+		if first, twice := index[pool.Index]; twice {
+			p.fail(at+".index", "the index of pools["+strconv.Itoa(first)+"] again", "give every pool its own index")
+		}
+		name[pool.Name], index[pool.Index] = i, i
+		for j, m := range pool.Models {
+			if first, twice := model[m]; twice {
+				p.fail(at+".models["+strconv.Itoa(j)+"]", "model "+strconv.Quote(m)+" is served by pools["+strconv.Itoa(first)+"] already", "name a model once")
+			}
+			model[m] = i
+		}
+	}
+}
+
+func validName(s string) bool {
+	if s == "" || len(s) > 40 {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+func shorten(raw string) string {
+	if len(raw) > 60 {
+		return raw[:60] + "..."
+	}
+	return raw
+}
+
+func format(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }

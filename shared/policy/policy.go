@@ -1,0 +1,170 @@
+// Package policy is the parsed form of the routing policy: which pool serves a model, and how a
+// worker of the pool is chosen.
+//
+// A policy is written as JSON by the control service, travels as it is in the POLICY section
+// and in shared data, and is parsed by every VM with Parse, which refuses what it does not know
+// and says where. A request asks the Set for its Pool by model name and hands the Pool to
+// route.Choose.
+package policy
+
+import "time"
+
+// Mode says how much of a decision is carried out.
+type Mode uint8
+
+const (
+	// Route steers requests. The default.
+	Route Mode = iota
+	// Observe computes and counts everything and steers nothing.
+	Observe
+)
+
+// String returns the name used in the JSON.
+func (m Mode) String() string {
+	if m == Observe {
+		return "observe"
+	}
+	return "route"
+}
+
+// Name is a policy.
+type Name uint8
+
+const (
+	// Threshold: the least loaded of the workers with the longest match, the ring without one.
+	// The default.
+	Threshold Name = iota
+	// RoundRobin: one after the other.
+	RoundRobin
+	// SessionHash: consistent hashing of the session key, whatever the load.
+	SessionHash
+	// LeastLoad: the least loaded worker, whatever the match.
+	LeastLoad
+	// Random: any worker.
+	Random
+	// CHWBL: consistent hashing of the prefix with bounded loads.
+	CHWBL
+)
+
+var names = [...]string{
+	Threshold: "threshold", RoundRobin: "round_robin", SessionHash: "session_hash",
+	LeastLoad: "least_load", Random: "random", CHWBL: "chwbl",
+}
+
+// String returns the name used in the JSON.
+func (n Name) String() string {
+	if int(n) < len(names) {
+		return names[n]
+	}
+	return "unknown"
+}
+
+// Policy is a choice rule with its parameters. A parameter that a rule does not use is refused
+// by Parse when it is written next to it.
+type Policy struct {
+	Name Name
+
+	// LoadLimit (share of capacity, (0, 1], default 0.85; threshold): a worker at or above it
+	// takes no request for its cache. 0.85 leaves room for the requests that other gateways send
+	// within one report period; at 0.95 the queue builds before the next report tells.
+	LoadLimit float64
+	// MinMatchTokens (tokens, 0 to 1,048,576, default 256; threshold): a shorter match is not
+	// worth leaving the least loaded worker for. 256 tokens are about 20 ms of prefill on one
+	// GPU, the spread of the queueing delay between workers at half load.
+	MinMatchTokens int
+	// Watermark (share of KV blocks that running requests hold, (0, 1], default 0.98;
+	// threshold, least_load, chwbl): a worker at or above it would preempt a running request to
+	// take a new one, so it is left out while others are below.
+	Watermark float64
+	// LoadBound (factor, [1.01, 10], default 1.25; threshold, chwbl): how far above the mean
+	// number of requests a worker may be before its keys walk to the next one on the ring.
+	LoadBound float64
+	// VirtualNodes (points per worker, 1 to 1,024, default 128; threshold, chwbl,
+	// session_hash): more even out the ring's shares (error 1/sqrt(n)) and cost 8 bytes each.
+	VirtualNodes int
+	// LoadDecay (duration, 100 ms to 10 min, default 5 s, JSON load_decay_ms; threshold,
+	// least_load): after this time without a report a worker counts as loaded as the fleet's
+	// mean. 5 s is a few engine queue turnovers and ten missed reports.
+	LoadDecay time.Duration
+	// Lease (duration, 1 s to 1 h, default 30 s, JSON lease_ms; all rules): a worker silent for
+	// longer is left out. 30 s survives a slow scrape and a control restart.
+	Lease time.Duration
+}
+
+// Default returns the defaults of a rule.
+func Default(name Name) Policy {
+	return Policy{
+		Name: name, LoadLimit: 0.85, MinMatchTokens: 256, Watermark: 0.98, LoadBound: 1.25,
+		VirtualNodes: 128, LoadDecay: 5 * time.Second, Lease: 30 * time.Second,
+	}
+}
+
+// Pool is the workers that serve some models, and how one is chosen.
+type Pool struct {
+	// Name is [a-z0-9-]{1,40} and part of the fingerprint salt.
+	Name string
+	// Index is the pool's number in roster records and reports, 0 to 255, unique.
+	Index uint8
+	// Models are exact model names; "*" takes what no other pool names.
+	Models []string
+	Mode   Mode
+	Policy Policy
+	// RingUnits (units, 1 to 65,536, default 16): the position whose fingerprint is the ring
+	// key. 16 units are 256 tokens: beyond most fixed preambles, before most user text.
+	RingUnits int
+	// UnitBytes is the unit of the approximate mode. Only 64: it is part of the format.
+	UnitBytes int
+	// Cluster is the Envoy cluster, default "pool-" + Name.
+	Cluster string
+}
+
+// Set is the whole policy.
+type Set struct {
+	// Off makes every pool observe.
+	Off   bool
+	Pools []Pool
+}
+
+// Pool returns the pool that serves a model: by exact name, else the one with "*", else nil.
+func (s *Set) Pool(model string) *Pool {
+	var rest *Pool
+	for i := range s.Pools {
+		for _, m := range s.Pools[i].Models {
+			switch {
+			case m == model && m != "*":
+				return &s.Pools[i]
+			case m == "*":
+				rest = &s.Pools[i]
+			}
+		}
+	}
+	return rest
+}
+
+// ByIndex returns the pool with an index, or nil.
+func (s *Set) ByIndex(index uint8) *Pool {
+	for i := range s.Pools {
+		if s.Pools[i].Index == index {
+			return &s.Pools[i]
+		}
+	}
+	return nil
+}
+
+// ByName returns the pool with a name, or nil.
+func (s *Set) ByName(name string) *Pool {
+	for i := range s.Pools {
+		if s.Pools[i].Name == name {
+			return &s.Pools[i]
+		}
+	}
+	return nil
+}
+
+// Mode returns the mode in force for a pool: Observe while the set is off.
+func (s *Set) Mode(p *Pool) Mode {
+	if s.Off {
+		return Observe
+	}
+	return p.Mode
+}

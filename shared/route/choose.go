@@ -1,0 +1,283 @@
+package route
+
+import (
+	"slices"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/ring"
+)
+
+// Choose fills d with the best and the second best worker for req.
+//
+// Workers that are excluded, down or draining never take part. Workers silent for longer than
+// their lease, or marked to be avoided, take part only when no other is left: better to try
+// than to refuse. An old load is drawn linearly to the fleet's mean and reaches it after
+// Policy.LoadDecay. now is on the clock of view.At.
+//
+// With 512 workers a call takes some tens of microseconds; it allocates only while d grows.
+func Choose(req *Request, view *View, now time.Duration, rng *Rand, d *Decision) {
+	d.Best, d.Second, d.MatchedTokens, d.Why = 0, 0, 0, WhyNone
+	c := chooser{req: req, view: view, rng: rng, d: d, rule: &view.Pool.Policy, skip: -1}
+	c.enter(now)
+	if best, why := c.pick(); best >= 0 {
+		d.Best, d.Why = view.Workers[best].Ref, why
+		d.MatchedTokens = d.seen[best].matched
+		c.skip = best
+		second, _ := c.pick()
+		for _, left := range [...]Left{LeftAvoid, LeftSilent} {
+			if second < 0 && c.readmit(left) {
+				second, _ = c.pick()
+			}
+		}
+		if second >= 0 {
+			d.Second = view.Workers[second].Ref
+		}
+	}
+	d.Candidates = d.Candidates[:0]
+	if d.Explain {
+		c.explain()
+	}
+	c.leave()
+}
+
+// chooser is one call of Choose.
+type chooser struct {
+	req  *Request
+	view *View
+	rng  *Rand
+	d    *Decision
+	rule *policy.Policy
+	skip int // index of the best worker while the second is sought, else -1
+}
+
+// in tells whether worker i may be picked.
+func (c *chooser) in(i int) bool { return c.d.seen[i].in && i != c.skip }
+
+// at returns the index of the worker with a ref, or -1.
+func (c *chooser) at(ref uint16) int {
+	if int(ref) >= len(c.d.index) {
+		return -1
+	}
+	if i := int(c.d.index[ref]) - 1; i >= 0 && i < len(c.view.Workers) && c.view.Workers[i].Ref == ref {
+		return i
+	}
+	return -1
+}
+
+func (c *chooser) pick() (int, Why) {
+	switch c.rule.Name {
+	case policy.RoundRobin:
+		return c.roundRobin(), WhyRoundRobin
+	case policy.Random:
+		return c.random(), WhyRandom
+	case policy.LeastLoad:
+		return c.leastLoad(), WhyLeastLoad
+	case policy.SessionHash:
+		if c.req.SessionKey == 0 {
+			return c.random(), WhyRandom
+		}
+		return c.onRing(c.req.SessionKey, ring.Bound{}, c.in), WhySession
+	case policy.CHWBL:
+		if c.req.RingKey == 0 {
+			return c.leastLoad(), WhyNoKey
+		}
+		return c.bounded(), WhyHash
+	}
+	return c.threshold()
+}
+
+// threshold: the least loaded holder of the longest match that is under the limits; else the
+// holders of the next shorter match; else the ring. Prompts too short to be worth it, and
+// those without a key, go to the least load.
+func (c *chooser) threshold() (int, Why) {
+	if c.req.RingKey == 0 && len(c.req.Matches) == 0 {
+		return c.leastLoad(), WhyNoKey
+	}
+	if c.req.PromptTokens > 0 && c.req.PromptTokens < c.rule.MinMatchTokens {
+		return c.leastLoad(), WhyShort
+	}
+	holders := false
+	for below := int(^uint(0) >> 1); ; {
+		top := c.longest(below)
+		if top == 0 || top < c.rule.MinMatchTokens {
+			break
+		}
+		floor := top - int(float64(top)*sameLevel)
+		if best := c.least(func(i int) bool {
+			s := &c.d.seen[i]
+			return s.credited >= floor && s.credited < below && c.underLimits(i)
+		}, c.tieKey()); best >= 0 {
+			if holders {
+				return best, WhyNextHolder
+			}
+			return best, WhyHolder
+		}
+		holders = true
+		below = floor
+	}
+	switch {
+	case holders:
+		return c.bounded(), WhySpill
+	case c.req.RingKey == 0:
+		return c.leastLoad(), WhyNoKey
+	}
+	return c.bounded(), WhyRing
+}
+
+// longest returns the longest credited match shorter than below, 0 for none.
+func (c *chooser) longest(below int) int {
+	top := 0
+	for i := range c.d.seen {
+		if n := c.d.seen[i].credited; n > top && n < below && c.in(i) {
+			top = n
+		}
+	}
+	return top
+}
+
+func (c *chooser) underLimits(i int) bool {
+	return c.d.seen[i].load < c.rule.LoadLimit && c.underWatermark(i)
+}
+
+func (c *chooser) underWatermark(i int) bool { return c.d.seen[i].mark < c.rule.Watermark }
+
+// tieKey orders equals: by the prefix, so that every gateway prefers the same worker for the
+// same prefix and others for others; by chance where there is no key.
+func (c *chooser) tieKey() uint64 {
+	if c.req.RingKey != 0 {
+		return c.req.RingKey
+	}
+	return c.rng.Uint64()
+}
+
+// leastLoad picks the least loaded worker, below the watermark if there is one.
+func (c *chooser) leastLoad() int {
+	key := c.tieKey()
+	if best := c.least(c.underWatermark, key); best >= 0 {
+		return best
+	}
+	return c.least(func(int) bool { return true }, key)
+}
+
+// least picks the best of the workers that ok accepts: least load in steps, least uncached
+// tokens, first by key, lowest ref.
+func (c *chooser) least(ok func(i int) bool, key uint64) int {
+	best := -1
+	for i := range c.d.seen {
+		if c.in(i) && ok(i) && (best < 0 || c.before(i, best, key)) {
+			best = i
+		}
+	}
+	return best
+}
+
+func (c *chooser) before(i, j int, key uint64) bool {
+	a, b := &c.d.seen[i], &c.d.seen[j]
+	v, w := &c.view.Workers[i], &c.view.Workers[j]
+	switch {
+	case a.step != b.step:
+		return a.step < b.step
+	case v.UncachedTokens != w.UncachedTokens:
+		return v.UncachedTokens < w.UncachedTokens
+	}
+	if r, s := ring.Rank(key, c.addressKey(i)), ring.Rank(key, c.addressKey(j)); r != s {
+		return r < s
+	}
+	return v.Ref < w.Ref
+}
+
+func (c *chooser) addressKey(i int) uint64 {
+	s := &c.d.seen[i]
+	if s.key == 0 {
+		s.key = ring.Key(c.view.Workers[i].Address)
+	}
+	return s.key
+}
+
+// bounded walks the ring from the prefix with bounded loads: first among the workers under the
+// limits, then among all.
+func (c *chooser) bounded() int {
+	total, members := 0, 0
+	for i := range c.d.seen {
+		if c.in(i) {
+			total += c.d.seen[i].requests
+			members++
+		}
+	}
+	if members == 0 {
+		return -1
+	}
+	bound := ring.Bound{
+		Factor: c.rule.LoadBound, Mean: float64(total) / float64(members), Members: members,
+		Load: func(ref uint16) int {
+			if i := c.at(ref); i >= 0 {
+				return c.d.seen[i].requests
+			}
+			return 0
+		},
+	}
+	under := c.underLimits
+	if c.rule.Name != policy.Threshold {
+		under = c.underWatermark
+	}
+	if best := c.walk(c.req.RingKey, bound, func(i int) bool { return c.in(i) && under(i) }); best >= 0 {
+		return best
+	}
+	return c.onRing(c.req.RingKey, bound, c.in)
+}
+
+// onRing is walk, or the least load where the ring does not know the workers yet.
+func (c *chooser) onRing(key uint64, bound ring.Bound, ok func(i int) bool) int {
+	if best := c.walk(key, bound, ok); best >= 0 {
+		return best
+	}
+	return c.leastLoad()
+}
+
+func (c *chooser) walk(key uint64, bound ring.Bound, ok func(i int) bool) int {
+	ref, _ := c.view.Ring.Pick(key, func(ref uint16) bool {
+		i := c.at(ref)
+		return i >= 0 && ok(i)
+	}, bound)
+	if ref == 0 {
+		return -1
+	}
+	return c.at(ref)
+}
+
+// byRef fills d.order with the workers that take part, the skipped one included, by ref.
+func (c *chooser) byRef() []int32 {
+	c.d.order = c.d.order[:0]
+	for i := range c.d.seen {
+		if c.d.seen[i].in {
+			c.d.order = append(c.d.order, int32(i))
+		}
+	}
+	slices.SortFunc(c.d.order, func(i, j int32) int {
+		return int(c.view.Workers[i].Ref) - int(c.view.Workers[j].Ref)
+	})
+	return c.d.order
+}
+
+func (c *chooser) roundRobin() int {
+	order := c.byRef()
+	for n := range order {
+		i := int(order[(c.req.Sequence+uint64(n))%uint64(len(order))])
+		if i != c.skip {
+			return i
+		}
+	}
+	return -1
+}
+
+func (c *chooser) random() int {
+	order := c.byRef()
+	if c.skip >= 0 {
+		order = slices.DeleteFunc(order, func(i int32) bool { return int(i) == c.skip })
+	}
+	if len(order) == 0 {
+		return -1
+	}
+	return int(order[c.rng.IntN(len(order))])
+}

@@ -1,0 +1,204 @@
+package route
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/policy"
+)
+
+// seen is a worker as this decision sees it: brought to now.
+type seen struct {
+	in       bool // may be picked
+	left     Left // why not
+	matched  int
+	credited int
+	load     float64
+	step     int // load in loadSteps
+	mark     float64
+	requests int
+	key      uint64 // of the address, 0 until needed
+	age      time.Duration
+	stale    int64 // 0 fresh .. staleOne worth nothing
+}
+
+// staleOne is the full weight of staleness. Weights and loads are summed as integers: the sum
+// must not depend on the order of the workers.
+const (
+	staleOne  = 1 << 10
+	loadUnits = 1 << 20
+	maxLoad   = 1 << 10
+)
+
+// enter brings all workers to now and decides who takes part.
+func (c *chooser) enter(now time.Duration) {
+	workers := c.view.Workers
+	if cap(c.d.seen) < len(workers) {
+		c.d.seen = make([]seen, len(workers), len(workers)+len(workers)/4)
+	}
+	c.d.seen = c.d.seen[:len(workers)]
+	elapsed := max(now-c.view.At, 0)
+	for i := range workers {
+		w := &workers[i]
+		s := &c.d.seen[i]
+		*s = seen{key: w.AddressKey, age: Never, stale: staleOne}
+		if w.Age >= 0 {
+			s.age = w.Age + elapsed
+			if decay := max(c.rule.LoadDecay, 1); s.age < decay {
+				s.stale = int64(float64(staleOne) * float64(s.age) / float64(decay))
+			}
+		}
+		switch {
+		case w.Ref == 0 || slices.Contains(c.req.Exclude, w.Ref):
+			s.left = LeftExcluded
+		case w.State == Down:
+			s.left = LeftDown
+		case w.State == Draining:
+			s.left = LeftDraining
+		case c.view.Fresh && s.age > c.rule.Lease:
+			s.left = LeftSilent
+		case w.AvoidFor > elapsed:
+			s.left = LeftAvoid
+		default:
+			s.in = true
+		}
+		c.note(w.Ref, i)
+	}
+	c.readmitIfNobody()
+	c.weigh()
+	c.credit(elapsed)
+}
+
+// note makes worker i findable by its ref.
+func (c *chooser) note(ref uint16, i int) {
+	if int(ref) >= len(c.d.index) {
+		grown := make([]int32, max(int(ref)+1, 2*len(c.d.index)))
+		copy(grown, c.d.index)
+		c.d.index = grown
+	}
+	c.d.index[ref] = int32(i) + 1
+}
+
+// leave forgets the refs, so that the next decision starts clean without clearing the index.
+func (c *chooser) leave() {
+	for i := range c.view.Workers {
+		c.d.index[c.view.Workers[i].Ref] = 0
+	}
+}
+
+func (c *chooser) readmitIfNobody() {
+	for _, left := range [...]Left{LeftAvoid, LeftSilent} {
+		for i := range c.d.seen {
+			if c.d.seen[i].in {
+				return
+			}
+		}
+		c.readmit(left)
+	}
+}
+
+// readmit lets the workers that were left out for one reason take part after all. It tells
+// whether there were any.
+func (c *chooser) readmit(left Left) bool {
+	any := false
+	for i := range c.d.seen {
+		if s := &c.d.seen[i]; s.left == left && !s.in {
+			s.in, any = true, true
+		}
+	}
+	return any
+}
+
+// weigh draws load and watermark to the fleet's mean by the age of the report. What this
+// gateway has in flight is never old, so the load is at least that.
+func (c *chooser) weigh() {
+	workers := c.view.Workers
+	var load, mark, weight, plainLoad, plainMark, n int64
+	for i := range workers {
+		if workers[i].State == Down || workers[i].Ref == 0 || workers[i].Age < 0 {
+			continue
+		}
+		l, m := fixed(workers[i].Load), fixed(workers[i].Watermark)
+		fresh := staleOne - c.d.seen[i].stale
+		load, mark, weight = load+l*fresh, mark+m*fresh, weight+fresh
+		plainLoad, plainMark, n = plainLoad+l, plainMark+m, n+1
+	}
+	switch {
+	case weight > 0:
+		load, mark = load/weight, mark/weight
+	case n > 0:
+		load, mark = plainLoad/n, plainMark/n
+	}
+	for i := range workers {
+		w, s := &workers[i], &c.d.seen[i]
+		l := fixed(w.Load) + (load-fixed(w.Load))*s.stale/staleOne
+		m := fixed(w.Watermark) + (mark-fixed(w.Watermark))*s.stale/staleOne
+		s.load, s.mark = float64(l)/loadUnits, float64(m)/loadUnits
+		if w.MaxRunning > 0 {
+			s.load = max(s.load, float64(w.InFlight)/float64(w.MaxRunning))
+		}
+		s.step = int(math.Round(min(s.load, maxLoad) / loadStep))
+		reported := int64(w.Running+w.Waiting) * (staleOne - s.stale) / staleOne
+		s.requests = max(w.InFlight, int(reported), 0)
+	}
+}
+
+func fixed(f float64) int64 {
+	if !(f > 0) { // NaN counts as nothing
+		return 0
+	}
+	return int64(min(f, maxLoad) * loadUnits)
+}
+
+// credit fills in the usable match of every worker, and what it is worth by trust.
+func (c *chooser) credit(elapsed time.Duration) {
+	table := 1.0
+	if !c.view.Fresh {
+		table = max(0, 1-float64(elapsed)/float64(staleTrust))
+	}
+	for _, m := range c.req.Matches {
+		i := c.at(m.Ref)
+		if i < 0 || m.Ref == 0 {
+			continue
+		}
+		w, s := &c.view.Workers[i], &c.d.seen[i]
+		matched := usable(m.Units, c.req.PromptTokens, w.BlockTokens)
+		if matched <= s.matched {
+			continue
+		}
+		s.matched = matched
+		if trust := w.Trust * table; trust > 0 {
+			s.credited = int(float64(matched) * min(trust, 1))
+		}
+	}
+}
+
+// explain writes one record per worker.
+func (c *chooser) explain() {
+	for i := range c.view.Workers {
+		w, s := &c.view.Workers[i], &c.d.seen[i]
+		left := s.left
+		if left == LeftNot {
+			switch {
+			case c.usesWatermark() && !c.underWatermark(i):
+				left = LeftWatermark
+			case c.rule.Name == policy.Threshold && s.load >= c.rule.LoadLimit:
+				left = LeftLoad
+			}
+		}
+		c.d.Candidates = append(c.d.Candidates, Candidate{
+			Ref: w.Ref, Left: left, MatchedTokens: s.matched, CreditedTokens: s.credited,
+			Load: s.load, ReportedLoad: w.Load, Watermark: s.mark,
+			UncachedTokens: w.UncachedTokens, InFlight: w.InFlight, Age: s.age,
+		})
+	}
+}
+
+func (c *chooser) usesWatermark() bool {
+	switch c.rule.Name {
+	case policy.Threshold, policy.LeastLoad, policy.CHWBL:
+		return true
+	}
+	return false
+}

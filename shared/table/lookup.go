@@ -1,0 +1,286 @@
+package table
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+)
+
+// Match is the longest prefix of the request that one worker holds.
+type Match struct {
+	Ref uint16
+	// Units is the End of the deepest checkpoint the worker holds.
+	Units uint32
+}
+
+// turnEndProbes turn ends are probed before anything else: a follow-up turn repeats the
+// position where the last answer or question ended.
+const turnEndProbes = 3
+
+// Lookup finds the longest match of every worker. It owns its scratch memory and can be used
+// for one request after the other; not safe for concurrent use.
+type Lookup struct {
+	// Bits is the size class of the table (Meta.Bits). Set it before Find.
+	Bits uint8
+	// Set returns the bitmap of an overflow set: bit r%8 of byte r/8 tells that ref r holds the
+	// checkpoint. nil, or a nil result, leaves the entry's inline refs.
+	Set func(id uint32) []byte
+	// Pool lists the refs that a universal entry without a known set stands for. nil leaves the
+	// inline refs.
+	Pool []uint16
+
+	checkpoints []fingerprint.Checkpoint
+	get         func(page uint32) Page
+	left        int // gets left
+	gets        int
+	deepest     uint32
+
+	state   [fingerprint.MaxCheckpoints]probe
+	entries [fingerprint.MaxCheckpoints]Entry
+
+	units   []uint32 // by ref: longest match so far
+	touched []uint16 // refs with units > 0, in the order found
+}
+
+type probe uint8
+
+const (
+	unprobed probe = iota
+	absent
+	present
+)
+
+// Find appends the longest match of every worker to out, longest first, equal ones by ref, and
+// returns it. cps ascend by End; more than fingerprint.MaxCheckpoints: the deepest count.
+//
+// get returns a page of the table, or an empty Page when it is absent; the page needs to be
+// valid only until the next call. budget bounds the calls of get. No page is asked for twice.
+//
+// Order of the search: the deepest turn ends; then every position beyond the best one found,
+// deepest first, so that missing entries in between (an engine evicts leaf first, and events
+// get lost) hide nothing; then towards the start for workers with shorter matches. The last
+// step uses that a worker which holds a checkpoint holds all before it: where two positions
+// list the same workers, nothing between them is asked for.
+//
+// With a budget of at least the number of checkpoints the deepest present checkpoint is always
+// found. With less, a long search is strided, so that a short shared prefix under a long new
+// text is still found.
+func (l *Lookup) Find(cps []fingerprint.Checkpoint, get func(page uint32) Page, budget int, out []Match) []Match {
+	l.gets, l.deepest = 0, 0
+	if over := len(cps) - fingerprint.MaxCheckpoints; over > 0 {
+		cps = cps[over:]
+	}
+	if len(cps) == 0 || !ValidBits(l.Bits) {
+		return out
+	}
+	l.checkpoints, l.get, l.left = cps, get, budget
+	clear(l.state[:len(cps)])
+
+	deepest := l.findDeepest()
+	if deepest >= 0 {
+		l.deepest = cps[deepest].End
+		l.findShorter(deepest)
+	}
+
+	start := len(out)
+	for _, ref := range l.touched {
+		out = append(out, Match{Ref: ref, Units: l.units[ref]})
+		l.units[ref] = 0
+	}
+	l.touched = l.touched[:0]
+	l.checkpoints, l.get = nil, nil
+	slices.SortFunc(out[start:], func(a, b Match) int {
+		if a.Units != b.Units {
+			return cmp.Compare(b.Units, a.Units)
+		}
+		return cmp.Compare(a.Ref, b.Ref)
+	})
+	return out
+}
+
+// Gets returns the number of pages the last Find asked for.
+func (l *Lookup) Gets() int { return l.gets }
+
+// Deepest returns the End of the deepest checkpoint that the last Find saw in the table,
+// whether or not a live worker holds it; 0 for none.
+func (l *Lookup) Deepest() uint32 { return l.deepest }
+
+// probe tells whether checkpoint i is in the table. It gets the page if need be and then
+// answers for every other checkpoint in that page too.
+func (l *Lookup) probe(i int) probe {
+	if l.state[i] != unprobed || l.left <= 0 {
+		return l.state[i]
+	}
+	index := PageIndex(l.checkpoints[i].Fingerprint, l.Bits)
+	l.left--
+	l.gets++
+	page := l.get(index)
+	for j := range l.checkpoints {
+		f := l.checkpoints[j].Fingerprint
+		if l.state[j] != unprobed || PageIndex(f, l.Bits) != index {
+			continue
+		}
+		l.state[j] = absent
+		if e, found := page.Lookup(f); found {
+			l.state[j] = present
+			l.entries[j] = e
+		}
+	}
+	return l.state[i]
+}
+
+// findDeepest returns the index of the deepest present checkpoint, -1 if there is none.
+func (l *Lookup) findDeepest() int {
+	best := -1
+	probes := 0
+	for i := len(l.checkpoints) - 1; i >= 0 && probes < turnEndProbes; i-- {
+		if !l.checkpoints[i].TurnEnd {
+			continue
+		}
+		probes++
+		if l.probe(i) == present {
+			best = i
+			break
+		}
+	}
+
+	// A budget that cannot pay for every position beyond best is spent on every stride-th
+	// first, with half of it kept for what lies between the two positions around the find.
+	if open := l.open(best); open > l.left && l.left > 1 {
+		stride := (open + l.left/2 - 1) / (l.left / 2)
+		for i := len(l.checkpoints) - 1; i > best; i -= stride {
+			if l.probe(i) == present {
+				best = i
+				break
+			}
+		}
+	}
+	for i := len(l.checkpoints) - 1; i > best; i-- {
+		if l.probe(i) == present {
+			return i
+		}
+	}
+	return best
+}
+
+// open counts the checkpoints beyond index i that have not been probed.
+func (l *Lookup) open(i int) int {
+	n := 0
+	for _, s := range l.state[i+1 : len(l.checkpoints)] {
+		if s == unprobed {
+			n++
+		}
+	}
+	return n
+}
+
+// findShorter records the holders of the deepest checkpoint and then looks for workers that
+// hold less.
+func (l *Lookup) findShorter(deepest int) {
+	l.record(deepest)
+	for first := range deepest {
+		if l.probe(first) == present {
+			l.between(first, deepest)
+			break
+		}
+		if l.left <= 0 {
+			break
+		}
+	}
+	// Whatever pages were fetched on the way may name more workers: it costs no get to look.
+	for i := range deepest {
+		if l.state[i] == present {
+			l.record(i)
+		}
+	}
+}
+
+// between finds the matches that end in [low, high): low is present, and the holders of high
+// have been recorded. It bisects, deeper half first.
+func (l *Lookup) between(low, high int) {
+	if !l.adds(low) {
+		return
+	}
+	if middle := l.presentBetween(low, high); middle > low {
+		l.between(middle, high)
+		l.between(low, middle)
+		return
+	}
+	l.record(low)
+}
+
+// presentBetween returns a present checkpoint strictly between low and high, the one nearest
+// to the middle, or -1.
+func (l *Lookup) presentBetween(low, high int) int {
+	middle := int(uint(low+high) / 2)
+	for distance := 0; distance < high-low; distance++ {
+		for _, i := range [2]int{middle - distance, middle + distance} {
+			if i <= low || i >= high {
+				continue
+			}
+			if l.probe(i) == present {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// adds tells whether checkpoint i lists a worker that has not been found yet.
+func (l *Lookup) adds(i int) bool {
+	return !l.holders(i, func(ref uint16) bool { return int(ref) < len(l.units) && l.units[ref] > 0 })
+}
+
+// record notes checkpoint i as a match of every worker it lists.
+func (l *Lookup) record(i int) {
+	end := l.checkpoints[i].End
+	l.holders(i, func(ref uint16) bool {
+		if int(ref) >= len(l.units) {
+			grown := make([]uint32, max(int(ref)+1, 2*len(l.units)))
+			copy(grown, l.units)
+			l.units = grown
+		}
+		if l.units[ref] == 0 {
+			l.touched = append(l.touched, ref)
+		}
+		l.units[ref] = max(l.units[ref], end)
+		return true
+	})
+}
+
+// holders calls f for the workers that entry i lists until f returns false, and returns what
+// the last call returned.
+func (l *Lookup) holders(i int, f func(ref uint16) bool) bool {
+	e := &l.entries[i]
+	for _, ref := range e.Refs {
+		if ref != 0 && !f(ref) {
+			return false
+		}
+	}
+	if id := e.Overflow(); id != 0 && l.Set != nil {
+		if bitmap := l.Set(id); bitmap != nil {
+			for at, word := range bitmap[:min(len(bitmap), MaxBitmapBytes)] {
+				for ; word != 0; word &= word - 1 {
+					ref := at*8 + bits.TrailingZeros8(word)
+					if ref != 0 && !f(uint16(ref)) {
+						return false
+					}
+				}
+			}
+			return true
+		}
+	}
+	if e.Universal() {
+		for _, ref := range l.Pool {
+			if ref != 0 && !f(ref) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// MaxBitmapBytes is the size of a bitmap over all refs.
+const MaxBitmapBytes = 65536 / 8
