@@ -131,7 +131,8 @@ func OnUpstreamConnectionClose(contextID uint32, peer types.PeerType) {
 }
 
 // The SDK knows neither gRPC nor foreign functions nor HTTP/2 metadata; what
-// the host says about them comes to these variables, where nil ignores it.
+// the host says about them comes to these variables, where nil ignores it. The
+// SDK is told the context, as it needs it to remember who made an HTTP call.
 var (
 	// GRPC receives what calls and streams made by GRPCCall and GRPCStream get.
 	GRPC struct {
@@ -152,6 +153,7 @@ var (
 func OnGRPCInitialMetadata(rootID, id uint32, numElements int) {
 	defer recovered("proxy_on_grpc_receive_initial_metadata")
 	if GRPC.InitialMetadata != nil {
+		sdkSetActiveContext(rootID)
 		GRPC.InitialMetadata(rootID, id, numElements)
 	}
 }
@@ -160,6 +162,7 @@ func OnGRPCInitialMetadata(rootID, id uint32, numElements int) {
 func OnGRPCReceive(rootID, id uint32, size int) {
 	defer recovered("proxy_on_grpc_receive")
 	if GRPC.Message != nil {
+		sdkSetActiveContext(rootID)
 		GRPC.Message(rootID, id, size)
 	}
 }
@@ -168,6 +171,7 @@ func OnGRPCReceive(rootID, id uint32, size int) {
 func OnGRPCTrailingMetadata(rootID, id uint32, numElements int) {
 	defer recovered("proxy_on_grpc_receive_trailing_metadata")
 	if GRPC.TrailingMetadata != nil {
+		sdkSetActiveContext(rootID)
 		GRPC.TrailingMetadata(rootID, id, numElements)
 	}
 }
@@ -176,6 +180,7 @@ func OnGRPCTrailingMetadata(rootID, id uint32, numElements int) {
 func OnGRPCClose(rootID, id uint32, grpcStatus int32) {
 	defer recovered("proxy_on_grpc_close")
 	if GRPC.Close != nil {
+		sdkSetActiveContext(rootID)
 		GRPC.Close(rootID, id, grpcStatus)
 	}
 }
@@ -188,6 +193,7 @@ func OnForeignFunction(rootID, functionID uint32, argumentsSize int) {
 	defer recovered("proxy_on_foreign_function")
 	into = nil
 	if ForeignFunction != nil {
+		sdkSetActiveContext(rootID)
 		ForeignFunction(rootID, functionID, argumentsSize)
 	}
 }
@@ -205,6 +211,7 @@ func OnResponseMetadata(contextID uint32, numElements int) types.Action {
 func onMetadata(callback string, contextID uint32, stream StreamType, numElements int) (action types.Action) {
 	defer recovered(callback)
 	if Metadata != nil {
+		sdkSetActiveContext(contextID)
 		action = Metadata(contextID, stream, numElements)
 	}
 	return action

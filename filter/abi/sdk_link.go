@@ -16,6 +16,9 @@ func sdkRegisterHost(host sdkHost) (release func())
 //go:linkname sdkRegisterHTTPCallout github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/internal.RegisterHttpCallout
 func sdkRegisterHTTPCallout(callID uint32, done func(numHeaders, bodySize, numTrailers int))
 
+//go:linkname sdkSetActiveContext github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/internal.VMStateSetActiveContextID
+func sdkSetActiveContext(contextID uint32)
+
 //go:linkname sdkOnVMStart github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/internal.proxyOnVMStart
 func sdkOnVMStart(rootID uint32, configurationSize int) types.OnVMStartStatus
 
