@@ -1,0 +1,60 @@
+package wire
+
+import "strconv"
+
+const (
+	// MaxSlots is the number of rows a gateway has: one VM each.
+	MaxSlots = 128
+	// ReportChunks is the length of each VM's ring of report chunks.
+	ReportChunks = 16
+)
+
+// Keys names the values in the proxy's shared data. Shared data is one space for the whole
+// process and has neither delete nor list, so every key carries the deployment and the wire
+// version: old and new modules overlap during a swap.
+type Keys struct{ prefix string }
+
+// NewKeys returns the keys of a deployment: `wp.<deployment>.1.*`.
+func NewKeys(deployment string) Keys {
+	return Keys{prefix: "wp." + deployment + "." + strconv.Itoa(Version) + "."}
+}
+
+// Courier is the election record.
+func (k Keys) Courier() string { return k.prefix + "courier" }
+
+// Meta is the table's meta record.
+func (k Keys) Meta() string { return k.prefix + "meta" }
+
+// Roster, Loads, Policy and Sets hold the payloads of the last sections of those types.
+func (k Keys) Roster() string { return k.prefix + "roster" }
+
+// Loads: see Roster.
+func (k Keys) Loads() string { return k.prefix + "loads" }
+
+// Policy: see Roster.
+func (k Keys) Policy() string { return k.prefix + "policy" }
+
+// Sets: see Roster.
+func (k Keys) Sets() string { return k.prefix + "sets" }
+
+// Row is a VM's row: `row.<slot>`.
+func (k Keys) Row(slot uint16) string { return k.prefix + "row." + strconv.Itoa(int(slot)) }
+
+// Report is a VM's report chunk: `rep.<slot>.<n>`, n = sequence mod ReportChunks.
+func (k Keys) Report(slot uint16, sequence uint64) string {
+	return k.prefix + "rep." + strconv.Itoa(int(slot)) + "." + strconv.Itoa(int(sequence%ReportChunks))
+}
+
+// Page is a page of a size class: `p<bits, 2 digits>.<index, 4 hex digits>`.
+func (k Keys) Page(bits uint8, index uint32) string {
+	var b [80]byte
+	return string(k.AppendPage(b[:0], bits, index))
+}
+
+// AppendPage appends the key of a page.
+func (k Keys) AppendPage(b []byte, bits uint8, index uint32) []byte {
+	const digits = "0123456789abcdef"
+	b = append(b, k.prefix...)
+	return append(b, 'p', '0'+bits/10, '0'+bits%10, '.',
+		digits[index>>12&15], digits[index>>8&15], digits[index>>4&15], digits[index&15])
+}
