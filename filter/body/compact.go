@@ -38,8 +38,9 @@ func (r *renderer) compact(at, cacheLevel int) int {
 		case ':', ' ', '\t', '\r', '\n':
 			i++
 		default:
-			if c == '"' && depth == cacheLevel && r.is(i, "cache_control") {
-				if v := skipSpace(b, i+len(`"cache_control"`)); b[v] == ':' {
+			if c == '"' && depth == cacheLevel && string(r.word(i)) == "cache_control" {
+				end, _ := r.stringEnd(i + 1)
+				if v := skipSpace(b, end+1); b[v] == ':' {
 					i = r.skip(skipSpace(b, v+1))
 					continue
 				}
@@ -64,20 +65,6 @@ func (r *renderer) scalar(at int) int {
 	next := r.skip(at)
 	r.text(r.req.body[at:next])
 	return next
-}
-
-// isMedia tells whether a part's type is a picture, sound or file, of which
-// the engine makes tokens that the text does not show.
-func (r *renderer) isMedia(kind int) bool {
-	for _, word := range [...]string{
-		"image_url", "image", "input_image", "input_audio", "audio_url", "audio",
-		"video_url", "video", "file", "input_file", "document", "image_pil", "image_embeds",
-	} {
-		if r.is(kind, word) {
-			return true
-		}
-	}
-	return false
 }
 
 // digestKey is fixed: equal parts must give equal digests in every gateway.

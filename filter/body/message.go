@@ -78,11 +78,19 @@ func (r *renderer) fields(i int, f *fields) int {
 	return i + 1
 }
 
-// is tells whether the string at i (0: none) is one of ours, all of which are
-// written without escapes.
-func (r *renderer) is(i int, word string) bool {
+// word returns the decoded string at i (0: none), empty where it is longer
+// than any word that means something here or no string. It holds until the
+// next call.
+func (r *renderer) word(i int) []byte {
 	b := r.req.body
-	return i > 0 && b[i] == '"' && len(b)-i > len(word)+1 && b[i+1+len(word)] == '"' && string(b[i+1:i+1+len(word)]) == word
+	if i == 0 || b[i] != '"' {
+		return nil
+	}
+	end, esc := r.stringEnd(i + 1)
+	if esc {
+		return unescapeKey(&r.wordText, b[i+1:end])
+	}
+	return b[i+1 : end]
 }
 
 // message renders the turn that the object at i describes.
@@ -90,8 +98,7 @@ func (r *renderer) message(i int) int {
 	var f fields
 	next := r.fields(i, &f)
 	r.turn()
-	switch {
-	case f[partRole] > 0:
+	if f[partRole] > 0 {
 		r.label(f[partRole])
 		if f[partName] > 0 {
 			r.byte(markPart)
@@ -99,19 +106,29 @@ func (r *renderer) message(i int) int {
 		}
 		r.byte(markBody)
 		r.messageContent(&f)
-	case r.is(f[partType], "function_call"), r.is(f[partType], "custom_tool_call"):
-		r.word("assistant")
+		r.end()
+		return next
+	}
+	switch kind := f[partType]; string(r.word(kind)) {
+	case "function_call", "custom_tool_call":
+		r.ours("assistant")
 		r.byte(markBody)
 		r.call(f[partName], f.arguments())
-	case r.is(f[partType], "function_call_output"), r.is(f[partType], "custom_tool_call_output"):
-		r.word("tool")
+	case "function_call_output", "custom_tool_call_output":
+		r.ours("tool")
 		r.byte(markBody)
 		r.content(f[partOutput], false)
-	case f[partType] == 0 || r.is(f[partType], "message"):
+	case "message":
 		r.byte(markBody)
 		r.messageContent(&f)
-	default: // reasoning, references, calls of built-in tools
-		r.label(f[partType])
+	default:
+		if kind == 0 {
+			r.byte(markBody)
+			r.messageContent(&f)
+			break
+		}
+		// Reasoning, references, calls of built-in tools.
+		r.label(kind)
 		r.byte(markBody)
 		r.compact(i, 1)
 	}
@@ -122,14 +139,14 @@ func (r *renderer) message(i int) int {
 func (r *renderer) messageContent(f *fields) {
 	if at := f[partThinking]; at > 0 {
 		r.byte(markPart)
-		r.word("thinking")
+		r.ours("thinking")
 		r.byte(markBody)
 		r.value(at)
 	}
 	r.content(f[partContent], false)
 	if at := f[partRefusal]; at > 0 {
 		r.byte(markPart)
-		r.word("refusal")
+		r.ours("refusal")
 		r.byte(markBody)
 		r.value(at)
 	}
@@ -242,31 +259,47 @@ func (r *renderer) part(at int, first, nested bool) int {
 	var f fields
 	next := r.fields(at, &f)
 	kind := f[partType]
+	what := 0 // the field that holds this kind's text
+	switch string(r.word(kind)) {
+	case "text", "input_text", "output_text":
+		what = partText
+	case "thinking":
+		what = partThinking
+	case "refusal":
+		what = partRefusal
+	case "tool_use":
+		r.call(f[partName], f[partInput])
+		return next
+	case "tool_result":
+		if !nested {
+			r.byte(markPart)
+			r.label(kind)
+			r.byte(markBody)
+			r.content(f[partContent], true)
+			return next
+		}
+	case "image_url", "image", "input_image", "image_pil", "image_embeds",
+		"input_audio", "audio_url", "audio", "video_url", "video",
+		"file", "input_file", "document":
+		// The engine makes tokens of these that the text does not show.
+		r.media(at, kind)
+		return next
+	default:
+		if kind == 0 {
+			what = partText
+		}
+	}
 	switch {
-	case f[partText] > 0 && (kind == 0 || r.is(kind, "text") || r.is(kind, "input_text") || r.is(kind, "output_text")):
+	case what > 0 && f[what] > 0 && what == partText:
 		if !first {
 			r.byte(markPart)
 		}
-		r.value(f[partText])
-	case r.is(kind, "tool_use"):
-		r.call(f[partName], f[partInput])
-	case r.is(kind, "tool_result") && !nested:
+		r.value(f[what])
+	case what > 0 && f[what] > 0:
 		r.byte(markPart)
 		r.label(kind)
 		r.byte(markBody)
-		r.content(f[partContent], true)
-	case r.is(kind, "thinking") && f[partThinking] > 0:
-		r.byte(markPart)
-		r.label(kind)
-		r.byte(markBody)
-		r.value(f[partThinking])
-	case r.is(kind, "refusal") && f[partRefusal] > 0:
-		r.byte(markPart)
-		r.label(kind)
-		r.byte(markBody)
-		r.value(f[partRefusal])
-	case r.isMedia(kind):
-		r.media(at, kind)
+		r.value(f[what])
 	default:
 		r.byte(markPart)
 		if kind > 0 {

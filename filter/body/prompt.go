@@ -56,14 +56,14 @@ func (r *renderer) named(f field, name string) {
 	}
 	r.byte(markTurn)
 	r.byte(markPart)
-	r.word(name)
+	r.ours(name)
 	r.byte(markBody)
 	r.compact(r.req.spans[f].start, 0)
 	r.end()
 }
 
-// word writes a label of ours.
-func (r *renderer) word(s string) {
+// ours writes a label of ours.
+func (r *renderer) ours(s string) {
 	r.write(r.batch[:copy(r.batch[:], s)])
 }
 
@@ -73,7 +73,7 @@ func (r *renderer) system(f field) {
 		return
 	}
 	r.turn()
-	r.word("system")
+	r.ours("system")
 	r.byte(markBody)
 	r.content(r.req.spans[f].start, false)
 	r.end()
@@ -103,7 +103,7 @@ func (r *renderer) input(at int) {
 	switch r.req.body[at] {
 	case '"':
 		r.turn()
-		r.word("user")
+		r.ours("user")
 		r.byte(markBody)
 		r.str(at)
 		r.end()

@@ -88,6 +88,7 @@ type renderer struct {
 	digest   hash.Hash
 	toDigest bool // bytes go to digest instead of sink
 	sum      [highwayhash.Size128]byte
+	wordText [maxKeyBytes + utf8.UTFMax]byte
 	small    [8]byte   // a decoded escape, a marker
 	batch    [256]byte // token ids, a word of ours
 	gathered int
