@@ -1,0 +1,264 @@
+// Package engines runs the workers of an integration test on loopback and
+// notes what reaches them.
+//
+// A request travels like this: it arrives at a Worker's own listener; the
+// worker notes method, path, headers and the SHA-256 of the body, does what the
+// test has ordered (refuse, wait), and hands it to the handler that answers as
+// an engine does. Kill closes the listener and every connection, as the death
+// of a process would; Restart listens on the same address again.
+package engines
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ServedBy is the response header in which a worker gives its address, so that
+// a client can tell who answered, whatever proxy stood between.
+const ServedBy = "X-Served-By"
+
+// Request is what a worker saw of one request, noted when it was answered.
+type Request struct {
+	Worker       string // address
+	Method, Path string
+	Header       http.Header
+	BodyBytes    int64
+	BodySHA256   string   // hex
+	AnswerSHA256 string   // hex, of the response body as written
+	Framing      []string // Transfer-Encoding, or Content-Length when it was given
+}
+
+// Worker is one engine on one address.
+type Worker struct {
+	Address string // 127.0.0.1:port, stays across Kill and Restart
+
+	handler http.Handler
+	note    func(Request)
+	mu      sync.Mutex
+	server  *http.Server
+	refuse  atomic.Int64 // how many requests to refuse
+	status  atomic.Int64 // with which status
+	delay   atomic.Int64 // nanoseconds before the handler is asked
+}
+
+// Fleet is a set of workers that share one notebook.
+type Fleet struct {
+	Workers []*Worker
+
+	mu    sync.Mutex
+	notes []Request
+	keep  bool
+}
+
+// Start runs n workers. make builds the handler of each; it may also return a
+// closer for what the handler owns, or nil.
+func Start(n int, make func(address string) (http.Handler, func())) (*Fleet, func(), error) {
+	f := &Fleet{}
+	var closers []func()
+	stop := func() {
+		for _, w := range f.Workers {
+			w.Kill()
+		}
+		for _, c := range closers {
+			c()
+		}
+	}
+	for range n {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("listen for a worker: %w", err)
+		}
+		w := &Worker{Address: listener.Addr().String(), note: f.add}
+		handler, closer := make(w.Address)
+		w.handler = handler
+		if closer != nil {
+			closers = append(closers, closer)
+		}
+		w.serve(listener)
+		f.Workers = append(f.Workers, w)
+	}
+	return f, stop, nil
+}
+
+// Port is the port of the worker's address.
+func (w *Worker) Port() int {
+	_, port, err := net.SplitHostPort(w.Address)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(port)
+	return n
+}
+
+func (w *Worker) serve(listener net.Listener) {
+	server := &http.Server{
+		Handler:           http.HandlerFunc(w.answer),
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          log.New(io.Discard, "", 0),
+	}
+	w.mu.Lock()
+	w.server = server
+	w.mu.Unlock()
+	go server.Serve(listener)
+}
+
+// Kill closes the listener and every connection at once.
+func (w *Worker) Kill() {
+	w.mu.Lock()
+	server := w.server
+	w.server = nil
+	w.mu.Unlock()
+	if server != nil {
+		server.Close()
+	}
+}
+
+// Restart listens on the old address again.
+func (w *Worker) Restart(ctx context.Context) error {
+	var last error
+	for ctx.Err() == nil {
+		listener, err := net.Listen("tcp", w.Address)
+		if err == nil {
+			w.serve(listener)
+			return nil
+		}
+		last = err
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("listen on %s again: %w", w.Address, last)
+}
+
+// RefuseNext answers the next n requests with a status, before the engine sees them.
+func (w *Worker) RefuseNext(n int, status int) {
+	w.status.Store(int64(status))
+	w.refuse.Store(int64(n))
+}
+
+// Delay lets every request wait before the engine sees it.
+func (w *Worker) Delay(d time.Duration) { w.delay.Store(int64(d)) }
+
+// answer notes one request and serves it. Health checks and metrics pass unnoted.
+func (w *Worker) answer(rw http.ResponseWriter, r *http.Request) {
+	rw.Header().Set(ServedBy, w.Address)
+	if r.URL.Path == "/health" || r.URL.Path == "/metrics" {
+		w.handler.ServeHTTP(rw, r)
+		return
+	}
+	body := &hashingBody{ReadCloser: r.Body, sum: sha256.New()}
+	r.Body = body
+	out := &hashingWriter{ResponseWriter: rw, sum: sha256.New()}
+	defer func() {
+		// A handler that is done early leaves the rest unread: it counts too.
+		io.Copy(io.Discard, body)
+		w.note(Request{
+			Worker: w.Address, Method: r.Method, Path: r.URL.Path, Header: r.Header,
+			BodyBytes: body.bytes, BodySHA256: hex.EncodeToString(body.sum.Sum(nil)),
+			AnswerSHA256: hex.EncodeToString(out.sum.Sum(nil)),
+			Framing:      framing(r),
+		})
+	}()
+	if w.refuse.Add(-1) >= 0 {
+		io.Copy(io.Discard, body)
+		out.WriteHeader(int(w.status.Load()))
+		fmt.Fprint(out, `{"error":{"message":"refused on order","type":"overloaded"}}`)
+		return
+	}
+	if d := time.Duration(w.delay.Load()); d > 0 {
+		select {
+		case <-time.After(d):
+		case <-r.Context().Done():
+		}
+	}
+	w.handler.ServeHTTP(out, r)
+}
+
+func framing(r *http.Request) []string {
+	if len(r.TransferEncoding) > 0 {
+		return r.TransferEncoding
+	}
+	if r.ContentLength >= 0 {
+		return []string{"content-length " + strconv.FormatInt(r.ContentLength, 10)}
+	}
+	return nil
+}
+
+func (f *Fleet) add(r Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keep {
+		f.notes = append(f.notes, r)
+	}
+}
+
+// Record starts a fresh notebook; until Record is called nothing is kept.
+func (f *Fleet) Record() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.notes, f.keep = nil, true
+}
+
+// Recorded closes the notebook and returns what it holds.
+func (f *Fleet) Recorded() []Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keep = false
+	return f.notes
+}
+
+// ByAddress returns the worker with an address, or nil.
+func (f *Fleet) ByAddress(address string) *Worker {
+	for _, w := range f.Workers {
+		if w.Address == address {
+			return w
+		}
+	}
+	return nil
+}
+
+type hashingBody struct {
+	io.ReadCloser
+	sum   hash.Hash
+	bytes int64
+}
+
+func (b *hashingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.sum.Write(p[:n])
+	b.bytes += int64(n)
+	return n, err
+}
+
+type hashingWriter struct {
+	http.ResponseWriter
+	sum hash.Hash
+}
+
+func (w *hashingWriter) Write(p []byte) (int, error) {
+	w.sum.Write(p)
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach Flush and the deadlines.
+func (w *hashingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Flush is here for handlers that ask for http.Flusher.
+func (w *hashingWriter) Flush() {
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
