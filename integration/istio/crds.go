@@ -33,6 +33,9 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
+
+	// Its manifests are read, see ReadIstioCRDs; the import keeps the module in go.mod.
+	_ "istio.io/api/annotation"
 )
 
 // Object is one document of a manifest.
