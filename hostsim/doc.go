@@ -37,7 +37,6 @@
 // on_delete; a body callback sees the size buffered so far; a filter that stops
 // at headers never sees the body unless AllowOnHeadersStopIteration is set; the
 // increment of a counter by 0 is a BadArgument; a CAS of 0 always overwrites.
-// What is left out on purpose: gRPC calls (answered InternalFailure or NotFound
-// as in an Envoy without that cluster), TCP streams, metadata frames, foreign
-// functions.
+// What is left out on purpose: gRPC calls (answered Unimplemented, or NotFound
+// for a token), TCP streams, metadata frames, foreign functions (NotFound).
 package hostsim

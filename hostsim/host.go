@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -71,8 +72,10 @@ type Host struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 
-	shared  sharedStore
-	metrics metricStore
+	shared    sharedStore
+	metrics   metricStore
+	instances atomic.Uint64 // made so far
+	streams   atomic.Uint64 // opened so far
 
 	mu    sync.Mutex
 	inbox []func() // posted work, virtual clock only
@@ -124,7 +127,7 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 	h.mu.Unlock()
 	for _, vm := range vms {
-		vm.Close()
+		vm.Do(vm.Close)
 	}
 	err := h.runtime.Close(ctx)
 	if h.cache != nil {

@@ -1,10 +1,14 @@
 package hostsim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -59,23 +63,50 @@ var (
 // instance, not the VM: under FailReload the next stream gets a fresh instance
 // with the same plugins.
 type VM struct {
-	host *Host
-	cfg  VMConfig
+	host  *Host
+	cfg   VMConfig
+	space *sharedSpace
 
-	run      sync.Mutex // held while anything runs on this VM's thread
-	boxMu    sync.Mutex
-	box      []func() // posted work, real clock only
-	draining bool     // a goroutine is (about to be) emptying box
+	run sync.Mutex // held while anything runs on this VM's thread
 
-	inst    *instance
-	plugins []*Plugin
-	closed  bool
+	boxMu   sync.Mutex
+	box     []func() // posted work, real clock only
+	emptier bool     // a goroutine is (about to be) emptying box
+
+	// Below: the thread's own.
+	inst      *instance
+	plugins   []*Plugin
+	streams   map[*Stream]struct{}
+	draining  bool
+	closed    bool
+	downUntil time.Time // no reload before
+	backoff   time.Duration
+
+	failed      atomic.Bool
+	traps       atomic.Uint64
+	reloads     atomic.Uint64
+	active      atomic.Int64
+	memoryBytes atomic.Uint64
 }
 
 // NewVM instantiates the module and calls _initialize (or _start). Plugins are
 // added by AddPlugin.
 func (h *Host) NewVM(ctx context.Context, cfg VMConfig) (*VM, error) {
-	return nil, fmt.Errorf("not yet: %w", ErrFailed)
+	if cfg.Module == nil {
+		return nil, fmt.Errorf("start VM %s: VMConfig.Module is nil (compile one with Host.Compile)", cfg.Name)
+	}
+	vm := &VM{host: h, cfg: cfg, streams: map[*Stream]struct{}{}}
+	vm.space = h.shared.acquire(cfg.VMID)
+	inst, err := newInstance(ctx, vm)
+	if err != nil {
+		h.shared.release(vm.space)
+		return nil, err
+	}
+	vm.inst = inst
+	h.mu.Lock()
+	h.vms[vm] = struct{}{}
+	h.mu.Unlock()
+	return vm, nil
 }
 
 // Name is VMConfig.Name.
@@ -84,24 +115,77 @@ func (vm *VM) Name() string { return vm.cfg.Name }
 // Do runs f on the VM's thread and returns when it is done. Everything that
 // touches the VM's plugins and streams belongs in here. It must not be called
 // from within itself. With a virtual clock it just runs f.
-func (vm *VM) Do(f func()) {}
+func (vm *VM) Do(f func()) {
+	if vm.host.virtual != nil {
+		f()
+		return
+	}
+	vm.run.Lock()
+	defer vm.run.Unlock()
+	f()
+}
 
 // Post queues f for the VM's thread and returns at once. It may be called from
 // anywhere, also from inside another VM's Do. With a virtual clock f waits for
 // Host.Run.
-func (vm *VM) Post(f func()) {}
+func (vm *VM) Post(f func()) {
+	if vm.host.virtual != nil {
+		vm.host.post(f)
+		return
+	}
+	vm.boxMu.Lock()
+	defer vm.boxMu.Unlock()
+	vm.box = append(vm.box, f)
+	if !vm.emptier {
+		vm.emptier = true
+		go vm.emptyBox()
+	}
+}
 
-// Failed says whether the instance has trapped (and not been reloaded yet).
-func (vm *VM) Failed() bool { return true }
+// emptyBox runs posted work until none is left. One goroutine per VM at most.
+func (vm *VM) emptyBox() {
+	for {
+		vm.boxMu.Lock()
+		work := vm.box
+		vm.box = nil
+		if len(work) == 0 {
+			vm.emptier = false
+			vm.boxMu.Unlock()
+			return
+		}
+		vm.boxMu.Unlock()
+		for _, f := range work {
+			vm.runPosted(f)
+		}
+	}
+}
 
-// Reload replaces a trapped instance now, whatever the back-off: fresh memory,
-// every plugin started again. It does nothing on a healthy VM.
-func (vm *VM) Reload(ctx context.Context) error { return nil }
+// runPosted keeps a panic of the embedder's Sink from ending the process: nobody
+// above this goroutine could recover it.
+func (vm *VM) runPosted(f func()) {
+	vm.run.Lock()
+	defer vm.run.Unlock()
+	defer func() {
+		if r := recover(); r != nil {
+			vm.host.log(LogEntry{VM: vm.cfg.Name, Level: LogCritical, Message: fmt.Sprintf("panic in posted work: %v\n%s", r, debug.Stack())})
+		}
+	}()
+	f()
+}
 
-// Stats counts what the VM went through.
-func (vm *VM) Stats() VMStats { return VMStats{} }
+// Failed says whether the instance has trapped (and not been reloaded yet) or
+// the VM was closed. It may be called from anywhere.
+func (vm *VM) Failed() bool { return vm.failed.Load() }
 
-// VMStats are running totals of one VM; safe to read from anywhere.
+// Stats returns the VM's counters. It may be called from anywhere.
+func (vm *VM) Stats() VMStats {
+	return VMStats{
+		Traps: vm.traps.Load(), Reloads: vm.reloads.Load(),
+		ActiveStreams: vm.active.Load(), MemoryBytes: vm.memoryBytes.Load(),
+	}
+}
+
+// VMStats are running totals of one VM.
 type VMStats struct {
 	Traps         uint64
 	Reloads       uint64
@@ -109,52 +193,140 @@ type VMStats struct {
 	MemoryBytes   uint64 // linear memory of the current instance
 }
 
+// maxBackoffFactor bounds the doubling of ReloadBackoff, as Envoy's max_interval
+// does by default.
+const maxBackoffFactor = 10
+
+// onTrap books a trap and sets the back-off.
+func (vm *VM) onTrap() {
+	vm.traps.Add(1)
+	vm.failed.Store(true)
+	now := vm.host.Now()
+	base := vm.cfg.ReloadBackoff
+	if vm.backoff == 0 || now.Sub(vm.downUntil) > maxBackoffFactor*base {
+		vm.backoff = base // the first, or a good while after the last
+	} else {
+		vm.backoff = min(2*vm.backoff, maxBackoffFactor*base)
+	}
+	vm.downUntil = now.Add(vm.backoff)
+	for _, p := range vm.plugins {
+		for _, root := range p.roots {
+			root.stop()
+		}
+	}
+	if vm.cfg.EndStreamsOnTrap {
+		for _, s := range vm.openStreams() {
+			s.failStream()
+		}
+	}
+}
+
+// openStreams returns the streams in the order in which they were opened.
+func (vm *VM) openStreams() []*Stream {
+	all := make([]*Stream, 0, len(vm.streams))
+	for s := range vm.streams {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *Stream) int { return cmp.Compare(a.serial, b.serial) })
+	return all
+}
+
+// Reload replaces a trapped instance now, whatever the back-off: fresh memory,
+// every plugin started again. It does nothing on a healthy VM. On error the VM
+// stays failed, with a new back-off.
+func (vm *VM) Reload(ctx context.Context) error {
+	if vm.closed {
+		return fmt.Errorf("reload %s: it is closed: %w", vm.cfg.Name, ErrFailed)
+	}
+	if vm.inst != nil && !vm.inst.dead() {
+		return nil
+	}
+	inst, err := newInstance(ctx, vm)
+	if err == nil {
+		vm.inst = inst
+		for _, p := range vm.plugins {
+			p.roots = nil
+			if err = p.start(p.cfg); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		if inst != nil {
+			inst.close()
+		}
+		if errors.Is(err, ErrRejected) { // a trap has set its own back-off
+			vm.downUntil = vm.host.Now().Add(max(vm.backoff, vm.cfg.ReloadBackoff))
+		}
+		return fmt.Errorf("reload %s: %w", vm.cfg.Name, err)
+	}
+	vm.failed.Store(false)
+	vm.reloads.Add(1)
+	vm.host.log(LogEntry{VM: vm.cfg.Name, Level: LogInfo, Message: "wasm VM reloaded"})
+	return nil
+}
+
+// ready says whether new streams may enter the module, reloading if it is time.
+func (vm *VM) ready() bool {
+	if vm.inst != nil && !vm.inst.dead() {
+		return true
+	}
+	if vm.cfg.FailurePolicy != FailReload || vm.closed || vm.host.Now().Before(vm.downUntil) {
+		return false
+	}
+	if err := vm.Reload(context.Background()); err != nil {
+		vm.host.log(LogEntry{VM: vm.cfg.Name, Level: LogError, Message: err.Error()})
+		return false
+	}
+	return true
+}
+
 // Drain asks every plugin to finish (proxy_on_done) as soon as its last stream
 // is gone, deletes it, and closes the VM after the last plugin. New streams are
 // passed through untouched.
-func (vm *VM) Drain() {}
+func (vm *VM) Drain() {
+	if vm.draining || vm.closed {
+		return
+	}
+	vm.draining = true
+	for _, p := range vm.plugins {
+		for _, root := range slices.Clone(p.roots) {
+			root.drain()
+		}
+	}
+	vm.closeIfDrained()
+}
+
+func (vm *VM) closeIfDrained() {
+	if !vm.draining {
+		return
+	}
+	for _, p := range vm.plugins {
+		if len(p.roots) > 0 && !vm.inst.dead() {
+			return
+		}
+	}
+	vm.Close()
+}
 
 // Close frees the instance at once, without callbacks; open streams are cut.
-func (vm *VM) Close() {}
-
-// PluginConfig describes one configured filter.
-type PluginConfig struct {
-	Name   string // property plugin_name
-	RootID string // property plugin_root_id
-	// Configuration is what proxy_on_configure may read.
-	Configuration []byte
-	// AllowOnHeadersStopIteration lets body callbacks run while headers are held
-	// back (Envoy >= 1.35 with allow_on_headers_stop_iteration). Without it a
-	// filter that stops at headers sees no body until it is resumed.
-	AllowOnHeadersStopIteration bool
-	// BufferLimitBytes is how much of a body may wait in the filter: above it a
-	// request is answered 413, a response 500 (or cut). 0: 1 MiB, as in Envoy.
-	BufferLimitBytes int
+func (vm *VM) Close() {
+	if vm.closed {
+		return
+	}
+	vm.closed = true
+	vm.failed.Store(true)
+	for _, p := range vm.plugins {
+		for _, root := range p.roots {
+			root.stop()
+		}
+	}
+	vm.inst.close()
+	for _, s := range vm.openStreams() {
+		s.failStream()
+	}
+	vm.host.shared.release(vm.space)
+	vm.host.mu.Lock()
+	delete(vm.host.vms, vm)
+	vm.host.mu.Unlock()
 }
-
-// Plugin is one configured filter in one VM: the embedder's handle, stable over
-// reconfiguration and reload.
-type Plugin struct {
-	vm  *VM
-	cfg PluginConfig
-}
-
-// AddPlugin starts a plugin: proxy_on_context_create, proxy_on_vm_start,
-// proxy_on_configure. Envoy runs on_vm_start for every plugin of a VM.
-func (vm *VM) AddPlugin(cfg PluginConfig) (*Plugin, error) { return nil, nil }
-
-// VM returns the VM that the plugin lives in.
-func (p *Plugin) VM() *VM { return p.vm }
-
-// Config returns the configuration in force.
-func (p *Plugin) Config() PluginConfig { return p.cfg }
-
-// Reconfigure starts a new root context beside the old one in the same VM, as
-// Envoy does when only the configuration changed: on_vm_start runs again and
-// package variables are shared. Later streams use the new one; the old one
-// keeps its ticks and its streams, and is done and deleted after the last of
-// them. On ErrRejected the old one stays.
-func (p *Plugin) Reconfigure(cfg PluginConfig) error { return nil }
-
-// ContextID is the root context that new streams get.
-func (p *Plugin) ContextID() uint32 { return 0 }
