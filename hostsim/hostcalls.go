@@ -38,12 +38,17 @@ func instantiateImports(ctx context.Context, r wazero.Runtime) error {
 				params[i] = api.ValueTypeI64
 			}
 		}
-		run := hc.run
+		run, kinds := hc.run, hc.params
 		env.NewFunctionBuilder().WithName(hc.name).WithGoModuleFunction(
 			api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
 				in := ctx.Value(instanceKey{}).(*instance)
 				if in.mem == nil { // a start section runs before instantiation is done
 					in.mod, in.mem = mod, mod.Memory()
+				}
+				for i := range kinds { // the upper half of an i32 is not defined
+					if kinds[i] == 'i' {
+						stack[i] &= 0xffffffff
+					}
 				}
 				stack[0] = uint64(run(in, stack))
 			}), params, []api.ValueType{api.ValueTypeI32}).Export(hc.name)

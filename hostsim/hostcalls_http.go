@@ -157,7 +157,7 @@ var bufferCalls = []hostCall{
 		if !ok {
 			return statusNotFound
 		}
-		start, length := uint64(uint32(a[1])), uint64(uint32(a[2]))
+		start, length := a[1], a[2]
 		if start > uint64(len(b)) || start+length > 1<<32 {
 			return statusBadArgument
 		}
@@ -197,7 +197,7 @@ var bufferCalls = []hostCall{
 		default:
 			return statusBadArgument
 		}
-		start, length := uint64(uint32(a[1])), uint64(uint32(a[2]))
+		start, length := a[1], a[2]
 		// Always a new slice: what the embedder handed in is not ours to change.
 		var b []byte
 		switch {
@@ -277,7 +277,7 @@ var streamCalls = []hostCall{
 		if s == nil {
 			return statusOK
 		}
-		code := int(uint32(a[0]))
+		code := int(a[0])
 		in.later(func() { s.localReply(code, headers, body, details) })
 		return statusOK
 	}},
