@@ -146,23 +146,28 @@ func (l *Lookup) findDeepest() int {
 		}
 	}
 
-	// A budget that cannot pay for every position beyond best is spent on every stride-th
-	// first, with half of it kept for what lies between the two positions around the find.
+	// A budget that cannot pay for every position beyond best looks at every stride-th first, and
+	// keeps half for the positions between the find and the absent one beyond it.
 	if open := l.open(best); open > l.left && l.left > 1 {
 		stride := (open + l.left/2 - 1) / (l.left / 2)
 		for i := len(l.checkpoints) - 1; i > best; i -= stride {
 			if l.probe(i) == present {
-				best = i
+				best = l.deepestIn(i, min(i+stride, len(l.checkpoints)))
 				break
 			}
 		}
 	}
-	for i := len(l.checkpoints) - 1; i > best; i-- {
+	return l.deepestIn(best, len(l.checkpoints))
+}
+
+// deepestIn returns the deepest present checkpoint in (low, high), or low.
+func (l *Lookup) deepestIn(low, high int) int {
+	for i := high - 1; i > low; i-- {
 		if l.probe(i) == present {
 			return i
 		}
 	}
-	return best
+	return low
 }
 
 // open counts the checkpoints beyond index i that have not been probed.
