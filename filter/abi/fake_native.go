@@ -119,11 +119,12 @@ func NewFake() *Fake {
 // fake is the host that calls go to.
 var fake *Fake
 
-// UseFake makes f the host until restore is called. One test at a time: like a
-// VM, the package has one host.
+// UseFake makes f the host until restore is called, and counts panics from 0, as
+// in a new VM. One test at a time: like a VM, the package has one host.
 func UseFake(f *Fake) (restore func()) {
 	release := sdkRegisterHost(bridge{})
 	fake = f
+	panics, panicsByName = 0, nil
 	return func() {
 		fake = nil
 		release()

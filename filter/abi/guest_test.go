@@ -6,13 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
 )
 
-// guestWasm is the module in testdata/guest, built once for all tests.
-var guestWasm []byte
+// The modules in testdata/guest and testdata/router, built once for all tests.
+var guestWasm, routerWasm []byte
 
 // wasmCache keeps compiled modules between test runs.
 var wasmCache wazero.CompilationCache
@@ -29,7 +30,10 @@ func TestMain(m *testing.M) {
 func buildAndRun(m *testing.M) (int, error) {
 	dir := cacheDir()
 	var err error
-	if guestWasm, err = buildGuest(dir, "guest.wasm"); err != nil {
+	if guestWasm, err = buildModule(dir, "guest"); err != nil {
+		return 0, err
+	}
+	if routerWasm, err = buildModule(dir, "router"); err != nil {
 		return 0, err
 	}
 	if wasmCache, err = wazero.NewCompilationCacheWithDir(filepath.Join(dir, "wazero")); err != nil {
@@ -39,7 +43,7 @@ func buildAndRun(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// cacheDir keeps the guest between runs: go build links again only if a source
+// cacheDir keeps the modules between runs: go build links again only if a source
 // file has changed.
 func cacheDir() string {
 	base, err := os.UserCacheDir()
@@ -49,17 +53,18 @@ func cacheDir() string {
 	return filepath.Join(base, "warmpath", "abi-test")
 }
 
-func buildGuest(dir, name string, flags ...string) ([]byte, error) {
-	path := filepath.Join(dir, name)
-	args := append([]string{"build", "-buildmode=c-shared", "-trimpath", "-ldflags=-s -w", "-o", path}, flags...)
-	cmd := exec.Command("go", append(args, "./testdata/guest")...)
+// buildModule builds testdata/<name>, with build tags or without.
+func buildModule(dir, name string, tags ...string) ([]byte, error) {
+	path := filepath.Join(dir, strings.Join(append([]string{name}, tags...), "-")+".wasm")
+	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-trimpath", "-ldflags=-s -w",
+		"-tags="+strings.Join(tags, ","), "-o", path, "./testdata/"+name)
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the guest module: %w\n%s", err, out)
+		return nil, fmt.Errorf("build the module %s: %w\n%s", name, err, out)
 	}
 	wasm, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the guest module: %w", err)
+		return nil, fmt.Errorf("read the module %s: %w", name, err)
 	}
 	return wasm, nil
 }

@@ -96,7 +96,7 @@ func TestManyLargeBodiesCostNoMemory(t *testing.T) {
 // BenchmarkEmptyCallback is the cost of one callback that does nothing, host
 // side included.
 func BenchmarkEmptyCallback(b *testing.B) {
-	wasm, err := buildGuest(cacheDir(), "bare.wasm", "-tags=bare")
+	wasm, err := buildModule(cacheDir(), "guest", "bare")
 	if err != nil {
 		b.Fatal(err)
 	}
