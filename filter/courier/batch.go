@@ -1,0 +1,215 @@
+package courier
+
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+const (
+	// heartbeat is how often a gateway with nothing to report says that it
+	// is there.
+	heartbeat = 2 * time.Second
+	// batchBytes bounds a batch; what doesn't fit goes with the next.
+	batchBytes = 256 << 10
+	// batchTimeout ends a batch that control doesn't answer.
+	batchTimeout = 2 * time.Second
+)
+
+// batch is the call that takes reports to control.
+type batch struct {
+	open       bool
+	generation uint32
+	deadline   int64
+	last       int64 // unix ns of the last attempt
+	notBefore  int64
+	failures   uint32
+	more       bool // chunks were left for the next batch
+
+	consumed [wire.MaxSlots]consumed
+	sent     []wire.Acked
+}
+
+// consumed is how far control has the chunks of one VM.
+type consumed struct {
+	nonce    uint64
+	sequence uint64
+}
+
+// startBatch sends a batch when it is time and there is something to say, and
+// the heart-beat otherwise.
+func (c *Courier) startBatch(now int64) {
+	b := &c.batch
+	if b.open && now > b.deadline {
+		b.open = false
+		c.batchFailed(now)
+	}
+	if !c.lease.held || b.open || now < b.notBefore || now-b.last < int64(c.config.Control.BatchInterval) {
+		return
+	}
+	if !c.pending() && now-b.last < int64(heartbeat) {
+		return
+	}
+	b.last = now
+	b.deadline = now + int64(batchTimeout+lostAfter)
+	b.generation++
+	generation := b.generation
+	b.open = true
+	headers := append(c.headers("POST", "/v1/batch"), [2]string{"content-type", "application/octet-stream"})
+	_, status := abi.HTTPCall(c.config.Control.Cluster, headers, c.batchFrame(now), batchTimeout,
+		func(_, size, _ int) {
+			if c.batch.generation != generation || !c.batch.open {
+				return
+			}
+			c.batch.open = false
+			c.batchAnswered(c.status(), size)
+		})
+	if status != abi.OK {
+		b.open = false
+		c.batchFailed(now)
+	}
+}
+
+// pending tells whether any VM has chunks that control doesn't.
+func (c *Courier) pending() bool {
+	found := c.batch.more
+	c.fleet.Rows(func(slot uint16, nonce, sequence uint64) {
+		have := &c.batch.consumed[slot]
+		if sequence > 0 && (have.nonce != nonce || have.sequence < sequence) {
+			found = true
+		}
+	})
+	return found
+}
+
+// batchFrame builds a batch: who we are, what is in flight, and the chunks of
+// all VMs that control hasn't acknowledged.
+func (c *Courier) batchFrame(now int64) []byte {
+	b := &c.batch
+	out := wire.AppendHeader(c.out[:0], &wire.Header{Kind: wire.Batch, Epoch: c.meta.Epoch, From: c.meta.Version, To: c.meta.Version})
+	out, mark := wire.BeginSection(out, wire.SectionGateway)
+	out = wire.AppendGateway(out, &wire.Gateway{
+		Nonce: c.fleet.Nonce, Epoch: c.meta.Epoch, Version: c.meta.Version, SentUnixNanos: now,
+		LiveRows: uint16(c.fleet.LiveRows()), FailedBatches: b.failures, Name: c.config.Gateway,
+	})
+	out = wire.EndSection(out, mark)
+	out, mark = wire.BeginSection(out, wire.SectionInFlight)
+	out = c.fleet.AppendInFlight(out)
+	out = wire.EndSection(out, mark)
+
+	b.sent, b.more = b.sent[:0], false
+	c.fleet.Rows(func(slot uint16, nonce, sequence uint64) {
+		have := &b.consumed[slot]
+		if have.nonce != nonce {
+			*have = consumed{nonce: nonce}
+			if sequence > wire.ReportChunks {
+				have.sequence = sequence - wire.ReportChunks
+			}
+		}
+		if sequence > have.sequence+wire.ReportChunks {
+			c.metrics.Add(metrics.ReportsLost, 0, sequence-wire.ReportChunks-have.sequence)
+			have.sequence = sequence - wire.ReportChunks
+		}
+		for next := have.sequence + 1; next <= sequence; next++ {
+			value, _, status := abi.SharedData(c.fleet.Keys.Report(slot, next), &c.value)
+			chunk, _, err := wire.DecodeChunk(value)
+			if status != abi.OK || err != nil || chunk.Nonce != nonce || chunk.Sequence != next {
+				continue // another VM's, or overwritten a moment ago
+			}
+			if len(out)+len(value)+64 > batchBytes {
+				b.more = true
+				return
+			}
+			out = wire.AppendReports(out, slot, value)
+			b.sent = append(b.sent, wire.Acked{Slot: slot, Nonce: nonce, Sequence: next})
+		}
+	})
+	c.out = out
+	return out
+}
+
+func (c *Courier) batchAnswered(status, size int) {
+	now := abi.Now()
+	if !c.lease.held {
+		return
+	}
+	switch {
+	case status == 200:
+		value, read := abi.Buffer(abi.HTTPCallBody, 0, size, &c.reply)
+		if read != abi.OK || !c.takeAck(value, now) {
+			c.batchFailed(now)
+			return
+		}
+		c.batch.failures = 0
+		if c.batch.more {
+			c.batch.last = 0 // a full batch is followed by the next at the next tick
+		}
+	case status == 400 || status == 413 || status == 422:
+		// Control can't read these chunks and never will.
+		c.metrics.Add(metrics.ReportsLost, 0, uint64(len(c.batch.sent)))
+		for _, s := range c.batch.sent {
+			c.consume(s)
+		}
+		c.batchFailed(now)
+	default:
+		c.batchFailed(now)
+	}
+}
+
+// takeAck notes what control has, and what it asks for.
+func (c *Courier) takeAck(frame []byte, now int64) bool {
+	header, err := wire.DecodeHeader(frame)
+	if err == nil && header.Kind != wire.Ack {
+		err = &wire.Error{Offset: 4, What: "frame: not an ack"}
+	}
+	if err == nil {
+		err = wire.ForEachSection(frame, func(s wire.Section) error {
+			switch s.Type {
+			case wire.SectionAcked:
+				return wire.ForEachAcked(s.Payload, func(a wire.Acked) error {
+					c.consume(a)
+					return nil
+				})
+			case wire.SectionHints:
+				hints, err := wire.DecodeHints(s.Payload)
+				if err == nil {
+					c.batch.notBefore = now + int64(hint(hints.BatchMillis))
+					c.poll.notBefore = max(c.poll.notBefore, now+int64(hint(hints.PollMillis)))
+				}
+				return err
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		c.tell("ack: " + err.Error())
+		return false
+	}
+	if c.meta.UpdatedUnixNanos != 0 && c.meta.Off != header.Off() {
+		c.meta.Off = header.Off()
+		c.writeMeta()
+	}
+	return true
+}
+
+// hint bounds what control may ask for: a courier that is told to stay away
+// for ever would never hear otherwise.
+func hint(millis uint32) time.Duration {
+	return min(time.Duration(millis)*time.Millisecond, 30*time.Second)
+}
+
+// consume notes one chunk as done. They are sent in order of their sequence.
+func (c *Courier) consume(a wire.Acked) {
+	have := &c.batch.consumed[a.Slot]
+	if have.nonce == a.Nonce && a.Sequence > have.sequence {
+		have.sequence = a.Sequence
+	}
+}
+
+func (c *Courier) batchFailed(now int64) {
+	c.metrics.Inc(metrics.BatchFailures, 0)
+	c.batch.notBefore = now + int64(c.backoff(uint(min(c.batch.failures, 10))))
+	c.batch.failures++
+}

@@ -1,0 +1,182 @@
+// Package courier is the one VM of a gateway that talks to the control service.
+//
+// Every VM has a Courier and ticks it; the one that holds the lease (lease.go)
+// works. It long-polls the table (poll.go), writes what arrives into shared
+// data in slices of at most 2 ms (apply.go), compares digests range by range
+// and fetches what differs when control can't tell the changes (resync.go),
+// and sends the report chunks of all VMs in batches (batch.go).
+//
+// Nothing here waits: a call's answer arrives in a callback, which does one
+// slice of work and leaves the rest to the next tick. A former courier that
+// stood still can't write: every write re-reads the lease after reading the
+// value it replaces, and replaces it by compare-and-set.
+package courier
+
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/config"
+	"github.com/warmpath/warmpath/filter/fleet"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/route"
+	"github.com/warmpath/warmpath/shared/table"
+)
+
+const (
+	// sliceTime bounds the work of one callback.
+	sliceTime = 2 * time.Millisecond
+	// slicePages bounds it where the clock is coarse or stands still.
+	slicePages = 512
+	// busyTick is the tick while work waits.
+	busyTick = 10 * time.Millisecond
+)
+
+// Courier is one VM's courier of one deployment, working or waiting.
+type Courier struct {
+	fleet   *fleet.Fleet
+	config  *config.Config
+	metrics *metrics.Set
+	rng     *route.Rand
+
+	lease  lease
+	meta   table.Meta // as this courier last read or wrote it
+	poll   poll
+	update update
+	resync resync
+	sweep  sweep
+	batch  batch
+	busy   bool // the tick is shortened
+	told   uint32
+
+	value abi.Scratch // page or record that is about to be replaced
+	reply abi.Scratch // body of an answer
+	page  [table.PageBytes]byte
+	out   []byte
+}
+
+// New makes a VM's courier. It does nothing before its first Tick.
+func New(f *fleet.Fleet, m *metrics.Set, rng *route.Rand) *Courier {
+	c := &Courier{fleet: f, metrics: m, rng: rng}
+	c.lease.courier = c
+	return c
+}
+
+// Working tells whether this VM holds the lease.
+func (c *Courier) Working() bool { return c.lease.held }
+
+// Tick does a slice of the courier's work, if this VM is the courier.
+func (c *Courier) Tick(now int64) {
+	c.config = c.fleet.Config()
+	switch c.lease.keep(now) {
+	case leaseNone:
+		return
+	case leaseTaken:
+		c.begin(now)
+	}
+	c.work(now)
+	c.startPoll(now)
+	c.startBatch(now)
+	c.pace()
+}
+
+// begin takes up the work where the former courier left it: at the meta record.
+func (c *Courier) begin(now int64) {
+	c.poll = poll{generation: c.poll.generation + 1}
+	c.batch = batch{generation: c.batch.generation + 1}
+	c.update.drop()
+	c.resync.drop()
+	c.sweep = sweep{}
+	c.meta = table.Meta{Bits: 6}
+	value, _, status := abi.SharedData(c.fleet.Keys.MetaKey, &c.value)
+	if status == abi.OK && len(value) > 0 {
+		if meta, err := table.DecodeMeta(value); err == nil {
+			c.meta = meta
+		}
+	}
+	_ = now
+}
+
+// lose ends the work of a courier whose lease is another's. Answers that are
+// still on their way are dropped by their generation.
+func (c *Courier) lose() {
+	if !c.lease.held {
+		return
+	}
+	c.lease.held = false
+	c.metrics.Inc(metrics.CourierLost, 0)
+	c.poll = poll{generation: c.poll.generation + 1}
+	c.batch = batch{generation: c.batch.generation + 1}
+	c.update.drop()
+	c.resync.drop()
+	c.sweep = sweep{}
+}
+
+// work does one slice of whatever waits.
+func (c *Courier) work(now int64) {
+	s := slice{began: now}
+	switch {
+	case c.update.frame != nil:
+		c.applyUpdate(&s)
+	case c.resync.active:
+		c.continueResync(&s)
+	case c.sweep.active:
+		c.continueSweep(&s)
+	}
+}
+
+// pace shortens the tick while work waits, and restores it after.
+func (c *Courier) pace() {
+	busy := c.lease.held && (c.update.frame != nil || c.resync.active && !c.poll.open || c.sweep.active)
+	if busy == c.busy {
+		return
+	}
+	c.busy = busy
+	if busy {
+		abi.SetTickPeriod(min(busyTick, c.config.Tick))
+	} else {
+		abi.SetTickPeriod(c.config.Tick)
+	}
+}
+
+// slice is the budget of one callback.
+type slice struct {
+	began int64
+	pages int
+}
+
+// spent tells that the slice is over.
+func (s *slice) spent() bool {
+	s.pages++
+	return s.pages > slicePages || abi.Now()-s.began > int64(sliceTime)
+}
+
+// writeMeta replaces the meta record. It answers false when the lease is lost.
+func (c *Courier) writeMeta() bool {
+	c.out = table.AppendMeta(c.out[:0], &c.meta)
+	return c.write(c.fleet.Keys.MetaKey, c.out)
+}
+
+// write replaces a value under the lease: the value's token is read first, the
+// lease second, so that a successor's write between the two is never undone.
+func (c *Courier) write(key string, value []byte) bool {
+	_, cas, status := abi.SharedData(key, &c.value)
+	return c.writeOver(key, value, cas, status)
+}
+
+// writeOver is write for a value that the caller has just read.
+func (c *Courier) writeOver(key string, value []byte, cas uint32, read abi.Status) bool {
+	if read != abi.OK {
+		cas = createCAS
+	}
+	if !c.lease.valid() {
+		c.lose()
+		return false
+	}
+	if status := abi.SetSharedData(key, value, cas); status != abi.OK {
+		// Only a courier writes these keys: somebody else is one.
+		c.lose()
+		return false
+	}
+	return true
+}

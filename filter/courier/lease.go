@@ -1,0 +1,111 @@
+package courier
+
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+const (
+	// leaseTime is how long a courier may be silent before another takes over.
+	leaseTime = 2 * time.Second
+	// renewBefore is the time left at which the lease is renewed.
+	renewBefore = time.Second
+	createCAS   = wire.CreateCAS
+)
+
+// leaseState is what keep found.
+type leaseState uint8
+
+const (
+	leaseNone  leaseState = iota // another VM is the courier
+	leaseKept                    // this VM was and is
+	leaseTaken                   // this VM is from now on
+)
+
+// lease is the claim to be the gateway's courier. The record in shared data
+// names the VM by slot and boot nonce, and an epoch that grows with each
+// take-over.
+type lease struct {
+	courier *Courier
+	held    bool
+	epoch   uint64
+	expiry  int64
+	scratch abi.Scratch
+	value   []byte
+}
+
+// keep renews the lease, or takes it when nobody holds it.
+func (l *lease) keep(now int64) leaseState {
+	c := l.courier
+	slot, ok := c.fleet.Slot()
+	if !ok {
+		if l.held {
+			c.lose()
+		}
+		return leaseNone
+	}
+	key := c.fleet.Keys.CourierKey
+	value, cas, status := abi.SharedData(key, &l.scratch)
+	if status != abi.OK && status != abi.NotFound {
+		return leaseNone
+	}
+	var current wire.Courier
+	if status == abi.NotFound {
+		cas = createCAS
+	} else {
+		record, err := wire.DecodeCourier(value)
+		if err != nil {
+			c.metrics.Inc(metrics.BadData, metrics.BadLease)
+		}
+		current = record // zero for a damaged one: expired
+	}
+	mine := current.Nonce == c.fleet.Nonce && current.Slot == slot
+	switch {
+	case l.held && !(mine && current.Epoch == l.epoch):
+		c.lose()
+		if current.ExpiryUnixNanos > now {
+			return leaseNone
+		}
+	case l.held && current.ExpiryUnixNanos-now > int64(renewBefore):
+		return leaseKept
+	case !l.held && !mine && current.ExpiryUnixNanos > now && current.ExpiryUnixNanos-now <= int64(2*leaseTime):
+		return leaseNone
+	}
+	took := !l.held
+	next := wire.Courier{Slot: slot, Nonce: c.fleet.Nonce, Epoch: current.Epoch, ExpiryUnixNanos: now + int64(leaseTime)}
+	if took {
+		next.Epoch++
+	}
+	l.value = wire.AppendCourier(l.value[:0], &next)
+	if abi.SetSharedData(key, l.value, cas) != abi.OK {
+		if l.held {
+			c.lose()
+		}
+		return leaseNone
+	}
+	l.held, l.epoch, l.expiry = true, next.Epoch, next.ExpiryUnixNanos
+	if !took {
+		return leaseKept
+	}
+	if status == abi.OK {
+		c.metrics.Inc(metrics.CourierTakeovers, 0)
+	}
+	return leaseTaken
+}
+
+// valid reads the lease again: does this VM hold it still, in this epoch?
+func (l *lease) valid() bool {
+	c := l.courier
+	if !l.held || abi.Now() >= l.expiry {
+		return false
+	}
+	value, _, status := abi.SharedData(c.fleet.Keys.CourierKey, &l.scratch)
+	if status != abi.OK {
+		return false
+	}
+	record, err := wire.DecodeCourier(value)
+	return err == nil && record.Nonce == c.fleet.Nonce && record.Epoch == l.epoch
+}

@@ -1,0 +1,171 @@
+package courier
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+const (
+	backoffLeast = 100 * time.Millisecond
+	backoffMost  = 5 * time.Second
+	// lostAfter is how long after its timeout a call without a callback is
+	// given up: its plugin context has gone.
+	lostAfter = 2 * time.Second
+	// pollGap is the least time a poll takes before the next follows at once;
+	// quicker answers wait for the tick, so that a control service gone wrong
+	// cannot make the courier spin.
+	pollGap = 5 * time.Millisecond
+)
+
+// poll is the call for table data: one at a time, the long-poll or a range of
+// pages.
+type poll struct {
+	open       bool
+	generation uint32 // answers of an earlier one are dropped
+	started    int64
+	deadline   int64
+	notBefore  int64
+	failures   uint
+}
+
+// startPoll opens the long-poll when nothing else is open or waiting.
+func (c *Courier) startPoll(now int64) {
+	p := &c.poll
+	if p.open && now > p.deadline {
+		p.open = false
+		c.pollFailed(now, metrics.PollLost)
+	}
+	if !c.lease.held || p.open || now < p.notBefore || c.update.frame != nil || c.resync.active {
+		return
+	}
+	epoch, version := c.meta.Epoch, c.meta.Version
+	if !c.meta.Ready {
+		epoch, version = 0, 0
+	}
+	path := "/v1/table?epoch=" + strconv.FormatUint(epoch, 10) +
+		"&version=" + strconv.FormatUint(version, 10) +
+		"&wait_ms=" + strconv.FormatInt(c.config.Control.PollWait.Milliseconds(), 10)
+	c.get(now, path, c.pollAnswered)
+}
+
+// get sends a GET whose answer goes to done, unless the poll's generation has
+// moved on.
+func (c *Courier) get(now int64, path string, done func(status, size int)) {
+	p := &c.poll
+	p.generation++
+	generation := p.generation
+	p.open, p.started = true, now
+	p.deadline = now + int64(c.config.Control.Timeout+lostAfter)
+	_, status := abi.HTTPCall(c.config.Control.Cluster, c.headers("GET", path), nil, c.config.Control.Timeout,
+		func(_, size, _ int) {
+			if c.poll.generation != generation || !c.poll.open {
+				return
+			}
+			c.poll.open = false
+			done(c.status(), size)
+		})
+	if status != abi.OK {
+		p.open = false
+		c.pollFailed(now, metrics.PollInline)
+	}
+}
+
+func (c *Courier) headers(method, path string) [][2]string {
+	h := [][2]string{
+		{":method", method},
+		{":path", path},
+		{":authority", c.config.Control.Authority},
+		{"accept", "application/octet-stream"},
+	}
+	if c.config.Control.Token != "" {
+		h = append(h, [2]string{"authorization", "Bearer " + c.config.Control.Token})
+	}
+	return h
+}
+
+// status is the answer's :status, 0 for an answer without one. A dead cluster
+// answers with an ordinary 503, headers and body.
+func (c *Courier) status() int {
+	value, ok := abi.HeaderString(abi.HTTPCallHeaders, ":status")
+	if !ok {
+		return 0
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// pollAnswered takes the answer of the long-poll.
+func (c *Courier) pollAnswered(status, size int) {
+	now := abi.Now()
+	switch {
+	case !c.lease.held:
+		return
+	case status == 204:
+		c.pollSucceeded(now)
+		c.meta.UpdatedUnixNanos = now
+		c.writeMeta()
+	case status == 200:
+		frame, ok := c.body(size)
+		if !ok || !c.takeUpdate(frame, now) {
+			c.pollFailed(now, metrics.PollBody)
+			return
+		}
+		c.pollSucceeded(now)
+		c.work(now)
+	case status == 0:
+		c.pollFailed(now, metrics.PollDead)
+		return
+	default:
+		c.pollFailed(now, metrics.PollStatus)
+		return
+	}
+	if now-c.poll.started >= int64(pollGap) {
+		c.startPoll(abi.Now())
+	}
+	c.pace()
+}
+
+// body copies an answer's body: the host's buffer is gone after the callback,
+// and the work on it takes several slices.
+func (c *Courier) body(size int) ([]byte, bool) {
+	if size < wire.HeaderBytes || size > maxAnswer {
+		return nil, false
+	}
+	value, status := abi.Buffer(abi.HTTPCallBody, 0, size, &c.reply)
+	if status != abi.OK || len(value) != size {
+		return nil, false
+	}
+	frame := append([]byte(nil), value...)
+	c.reply.Trim(keptAnswer)
+	return frame, true
+}
+
+const (
+	// maxAnswer is a few times what control sends (wire.MaxBody): a roster of
+	// thousands of workers with everything else in one frame fits.
+	maxAnswer  = 1 << 20
+	keptAnswer = 64 << 10
+)
+
+func (c *Courier) pollSucceeded(int64) { c.poll.failures = 0 }
+
+// pollFailed waits longer after every failure, with jitter, so that the
+// gateways of a fleet don't return together.
+func (c *Courier) pollFailed(now int64, kind int) {
+	c.metrics.Inc(metrics.PollFailures, kind)
+	c.resync.drop()
+	c.poll.notBefore = now + int64(c.backoff(c.poll.failures))
+	c.poll.failures++
+}
+
+func (c *Courier) backoff(failures uint) time.Duration {
+	d := min(backoffLeast<<min(failures, 10), backoffMost)
+	return d/2 + time.Duration(c.rng.Uint64()%uint64(d))
+}

@@ -1,0 +1,41 @@
+package fleet
+
+import (
+	"unsafe"
+
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// Keys are the shared-data keys of one deployment, those that are used again
+// and again kept or built without an allocation.
+type Keys struct {
+	wire.Keys
+	MetaKey, RosterKey, LoadsKey, PolicyKey, SetsKey, CourierKey string
+
+	rows [wire.MaxSlots]string
+	page []byte
+}
+
+// NewKeys makes the keys of a deployment.
+func NewKeys(deployment string) *Keys {
+	k := wire.NewKeys(deployment)
+	keys := &Keys{
+		Keys: k, MetaKey: k.Meta(), RosterKey: k.Roster(), LoadsKey: k.Loads(),
+		PolicyKey: k.Policy(), SetsKey: k.Sets(), CourierKey: k.Courier(),
+		page: make([]byte, 0, 96),
+	}
+	for slot := range keys.rows {
+		keys.rows[slot] = k.Row(uint16(slot))
+	}
+	return keys
+}
+
+// PageView is the key of one page, valid until the next PageView: a request
+// reads several pages and none of their keys is kept.
+func (k *Keys) PageView(bits uint8, index uint32) string {
+	k.page = k.AppendPage(k.page[:0], bits, index)
+	return unsafe.String(unsafe.SliceData(k.page), len(k.page))
+}
+
+// RowKey is the key of a slot's row.
+func (k *Keys) RowKey(slot uint16) string { return k.rows[slot] }

@@ -1,0 +1,224 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/books"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+const (
+	// noSlot is the slot of a VM that has not found one.
+	noSlot = wire.MaxSlots
+	// scanPerRead is how many slots beyond the known ones each look at the
+	// siblings tries: all are seen within eight looks.
+	scanPerRead = 16
+)
+
+// row is this VM's own row.
+type row struct {
+	slot    uint16 // noSlot until claimed
+	value   []byte
+	scratch abi.Scratch
+}
+
+func (r *row) init(*Fleet) {
+	r.slot = noSlot
+	r.value = make([]byte, 0, wire.MaxRowBytes)
+}
+
+// Slot is the VM's slot; ok is false before one is claimed.
+func (f *Fleet) Slot() (slot uint16, ok bool) { return f.row.slot, f.row.slot != noSlot }
+
+// rowLife is how long a row counts after its last tick.
+func (f *Fleet) rowLife() time.Duration { return 3*f.config.Tick + time.Second }
+
+// Tick renews the VM's row and writes its reports. It is never called in a
+// VM's start-up: the canary must not claim anything.
+func (f *Fleet) Tick(now int64) {
+	f.checkedAt = 0 // a tick always looks
+	f.Refresh(now)
+	f.Reports.flush(now)
+	f.writeRow(now)
+}
+
+// writeRow writes the row, and claims a slot first where there is none or a
+// successor has taken it over.
+func (f *Fleet) writeRow(now int64) {
+	r := &f.row
+	if r.slot != noSlot {
+		value, cas, status := abi.SharedData(f.Keys.RowKey(r.slot), &r.scratch)
+		held, err := wire.DecodeRow(value, nil)
+		if status == abi.OK && err == nil && held.Nonce == f.Nonce &&
+			abi.SetSharedData(f.Keys.RowKey(r.slot), f.encodeRow(now), cas) == abi.OK {
+			return
+		}
+		// This VM stood still for longer than its row lives.
+		r.slot = noSlot
+	}
+	for slot := range uint16(wire.MaxSlots) {
+		if f.claim(slot, now) {
+			return
+		}
+	}
+	f.metrics.Inc(metrics.RowsFull, 0)
+}
+
+// claim takes a slot that nobody has or whose VM is gone.
+func (f *Fleet) claim(slot uint16, now int64) bool {
+	key := f.Keys.RowKey(slot)
+	value, cas, status := abi.SharedData(key, &f.row.scratch)
+	switch {
+	case status == abi.NotFound:
+		cas = wire.CreateCAS
+	case status != abi.OK:
+		return false
+	default:
+		held, err := wire.DecodeRow(value, nil)
+		if err == nil && f.live(&held, now) {
+			return false
+		}
+	}
+	f.row.slot = slot
+	if abi.SetSharedData(key, f.encodeRow(now), cas) != abi.OK {
+		f.row.slot = noSlot
+		return false
+	}
+	return true
+}
+
+func (f *Fleet) encodeRow(now int64) []byte {
+	r := &f.row
+	b := wire.AppendRow(r.value[:0], &wire.Row{
+		Slot: r.slot, Nonce: f.Nonce, TickUnixNanos: now, ReportSequence: f.Reports.sequence,
+	})
+	for _, line := range f.Own.Lines() {
+		b = wire.AppendInFlight(b, inFlight(line))
+	}
+	r.value = wire.EndRow(b, 0)
+	return r.value
+}
+
+func inFlight(line books.Line) wire.InFlight {
+	return wire.InFlight{
+		Ref:            line.Ref,
+		Requests:       uint16(min(line.InFlight, 1<<16-1)),
+		UncachedTokens: uint32(min(line.UncachedTokens, 1<<32-1)),
+	}
+}
+
+// live tells whether a row's VM is there. A clock that went back makes no row
+// dead; a tick from the far future does not count as life.
+func (f *Fleet) live(r *wire.Row, now int64) bool {
+	age := now - r.TickUnixNanos
+	return age < int64(f.rowLife()) && age > -int64(time.Minute)
+}
+
+// siblings is what the other VMs of this gateway have in flight.
+type siblings struct {
+	tally   *books.Tally
+	at      int64 // unix ns of the last look
+	alive   [wire.MaxSlots]bool
+	rows    [wire.MaxSlots]rowState
+	next    uint16 // slot to try next
+	live    int
+	changed []uint16
+	scratch abi.Scratch
+}
+
+// rowState is what a slot's row said about reports.
+type rowState struct {
+	Nonce    uint64
+	Sequence uint64
+}
+
+// readSiblings adds up the live rows of the other VMs. Known slots are read
+// each time, the others in turns.
+func (f *Fleet) readSiblings(now int64) {
+	s := &f.siblings
+	s.at = now
+	s.changed = s.changed[:0]
+	for _, line := range s.tally.Lines() {
+		s.changed = append(s.changed, line.Ref)
+	}
+	s.tally.Reset()
+	s.live = 0
+	for slot := range uint16(wire.MaxSlots) {
+		if s.alive[slot] {
+			f.readRow(slot, now)
+		}
+	}
+	for range scanPerRead {
+		slot := s.next
+		s.next = (s.next + 1) % wire.MaxSlots
+		if !s.alive[slot] {
+			f.readRow(slot, now)
+		}
+	}
+	for _, line := range s.tally.Lines() {
+		f.Touched(line.Ref)
+	}
+	for _, ref := range s.changed {
+		f.Touched(ref)
+	}
+}
+
+func (f *Fleet) readRow(slot uint16, now int64) {
+	s := &f.siblings
+	s.alive[slot] = false
+	value, _, status := abi.SharedData(f.Keys.RowKey(slot), &s.scratch)
+	if status != abi.OK || len(value) == 0 {
+		return
+	}
+	held, err := wire.DecodeRow(value, nil)
+	if err != nil {
+		f.bad(metrics.BadRow, err)
+		return
+	}
+	// The reports of a VM that died are still worth collecting.
+	s.rows[slot] = rowState{Nonce: held.Nonce, Sequence: held.ReportSequence}
+	if !f.live(&held, now) {
+		return
+	}
+	s.alive[slot] = true
+	s.live++
+	if held.Nonce == f.Nonce {
+		return
+	}
+	_, _ = wire.DecodeRow(value, func(r wire.InFlight) {
+		s.tally.Add(r.Ref, uint32(r.Requests), uint64(r.UncachedTokens))
+	})
+}
+
+// Rows calls do for every slot whose row is known, with what it says about its
+// report chunks.
+func (f *Fleet) Rows(do func(slot uint16, nonce, sequence uint64)) {
+	for slot := range f.siblings.rows {
+		if r := &f.siblings.rows[slot]; r.Nonce != 0 {
+			do(uint16(slot), r.Nonce, r.Sequence)
+		}
+	}
+}
+
+// LiveRows is the number of live VMs of this gateway, this one included, as of
+// the last look.
+func (f *Fleet) LiveRows() int { return f.siblings.live }
+
+// AppendInFlight appends what the whole gateway has in flight, as an INFLIGHT
+// payload.
+func (f *Fleet) AppendInFlight(b []byte) []byte {
+	for _, line := range f.Own.Lines() {
+		sibling := f.siblings.tally.Of(line.Ref)
+		line.InFlight += sibling.InFlight
+		line.UncachedTokens += sibling.UncachedTokens
+		b = wire.AppendInFlight(b, inFlight(line))
+	}
+	for _, line := range f.siblings.tally.Lines() {
+		if own := f.Own.Of(line.Ref); own.InFlight == 0 && own.UncachedTokens == 0 {
+			b = wire.AppendInFlight(b, inFlight(line))
+		}
+	}
+	return b
+}

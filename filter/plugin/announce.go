@@ -1,0 +1,97 @@
+package plugin
+
+import (
+	"strconv"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/config"
+	"github.com/warmpath/warmpath/filter/fleet"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/route"
+)
+
+// Filter state for proxies that let the headers go before the body: the
+// header_mutation filter behind this one turns it into headers. The decision
+// is always written there too, because the header is removed before the
+// access log is written.
+const (
+	destProperty     = "gw.dest"
+	poolProperty     = "gw.pool"
+	decisionProperty = "gw.decision"
+)
+
+// announce writes a choice where the proxy's router and access log read it.
+func (s *stream) announce(pool *fleet.Pool, d *route.Decision, steer bool, matches int) {
+	vm, f := s.plugin.vm, s.plugin.fleet
+	s.setPool(pool)
+	best := f.AddressOf(d.Best)
+	if steer {
+		list := append(vm.line[:0], best...)
+		if d.Second != 0 {
+			list = append(list, ',')
+			list = append(list, f.AddressOf(d.Second)...)
+		}
+		vm.line = list
+		s.set(endpointHeader, destProperty, list)
+		if d.Second == 0 && s.headersEditable() {
+			abi.SetHeader(abi.RequestHeaders, retriesHeader, "0")
+		}
+	}
+	line := append(vm.line[:0], "hit="...)
+	line = strconv.AppendUint(line, uint64(d.MatchedTokens), 10)
+	line = append(line, '/')
+	line = strconv.AppendUint(line, uint64(s.promptTokens), 10)
+	line = append(line, " w="...)
+	line = append(line, best...)
+	line = append(line, " why="...)
+	line = append(line, d.Why.String()...)
+	line = append(line, " n="...)
+	line = strconv.AppendUint(line, uint64(matches), 10)
+	if !steer {
+		line = append(line, " mode=observe"...)
+	}
+	vm.line = line
+	s.setDecision(line)
+}
+
+// announceFallback writes why the proxy's own balancer places the request. The
+// decision header is set all the same: routes give every released request a
+// long idle timeout by its presence.
+func (s *stream) announceFallback(reason int) {
+	vm := s.plugin.vm
+	vm.line = append(append(vm.line[:0], "w=- why="...), metrics.Label(metrics.Fallback, reason)...)
+	s.setDecision(vm.line)
+}
+
+func (s *stream) setDecision(line []byte) {
+	abi.SetProperty(decisionProperty, line)
+	if s.headersEditable() {
+		abi.SetHeader(abi.RequestHeaders, decisionHeader, text(line))
+		return
+	}
+	// The companions write the headers when this callback has returned; the
+	// route is then looked up again. Hosts without the function keep the
+	// route of the headers.
+	abi.CallForeign("clear_route_cache", nil, &s.plugin.vm.property)
+}
+
+// setPool names the pool: the route matches on it and picks the cluster.
+func (s *stream) setPool(pool *fleet.Pool) {
+	vm := s.plugin.vm
+	vm.line = append(vm.line[:0], pool.View.Pool.Name...)
+	s.set(poolHeader, poolProperty, vm.line)
+}
+
+func (s *stream) set(header, property string, value []byte) {
+	if s.headersEditable() {
+		abi.SetHeader(abi.RequestHeaders, header, text(value))
+		return
+	}
+	abi.SetProperty(property, value)
+}
+
+// headersEditable tells that the request's headers have not left yet: they are
+// stopped at, or this is their own callback.
+func (s *stream) headersEditable() bool {
+	return s.plugin.config.Hold == config.HoldHeaders || !s.bodySeen
+}

@@ -1,0 +1,94 @@
+package plugin
+
+import (
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// openClaim books the request on ref.
+func (s *stream) openClaim(ref uint16) {
+	f := s.plugin.fleet
+	if s.claim.Open(f.Own, ref, s.uncachedTokens()) {
+		s.plugin.vm.metrics.Inc(metrics.Dispatched, 0)
+	} else {
+		s.plugin.vm.metrics.Inc(metrics.RowsFull, 0)
+	}
+	f.Touched(ref)
+}
+
+// moveClaim books the request on the worker that really serves it.
+func (s *stream) moveClaim(ref uint16) {
+	f, from := s.plugin.fleet, s.claim.Ref()
+	if !s.claim.Move(f.Own, ref) {
+		s.plugin.vm.metrics.Inc(metrics.Released, 0)
+	}
+	f.Touched(from)
+	f.Touched(ref)
+}
+
+// firstToken notes that the worker has begun to answer: its prefill is done.
+func (s *stream) firstToken() {
+	f := s.plugin.fleet
+	s.claim.FirstToken(f.Own)
+	f.Touched(s.claim.Ref())
+	s.firstTokenAt = abi.Now()
+	if s.events {
+		s.plugin.vm.metrics.TTFT(s.ttftMillis())
+	}
+}
+
+// closeClaim returns what the request still has booked. Whoever ends the
+// stream calls it; only the first call counts.
+func (s *stream) closeClaim() {
+	f, ref := s.plugin.fleet, s.claim.Ref()
+	if s.claim.Close(f.Own) {
+		s.plugin.vm.metrics.Inc(metrics.Released, 0)
+		f.Touched(ref)
+	}
+}
+
+func (s *stream) ttftMillis() uint64 {
+	return uint64(max(0, s.firstTokenAt-s.arrived)) / 1_000_000
+}
+
+// reportDispatch tells control, by way of the courier, that ref will hold the
+// prompt.
+func (s *stream) reportDispatch(ref uint16, checkpoints []fingerprint.Checkpoint) {
+	s.claimed = ref
+	report := &s.plugin.vm.report
+	*report = wire.Report{
+		Pool: s.pool, Chosen: ref,
+		PromptUnits:  s.promptTokens / fingerprint.UnitTokens,
+		MatchedUnits: s.predictedTokens / fingerprint.UnitTokens,
+	}
+	s.reportID = s.plugin.fleet.Reports.Dispatch(report, checkpoints)
+}
+
+// observedTotal bounds the checkpoints that a VM keeps for requests whose
+// worker is not known yet: half a megabyte.
+const observedTotal = 32 << 10
+
+// keepForObserve keeps the checkpoints of a request that is not steered: which
+// worker will hold them is known only when it answers.
+func (s *stream) keepForObserve(checkpoints []fingerprint.Checkpoint) {
+	vm := s.plugin.vm
+	if len(checkpoints) == 0 || vm.observed+len(checkpoints) > observedTotal {
+		return
+	}
+	vm.observed += len(checkpoints)
+	s.kept = append([]fingerprint.Checkpoint(nil), checkpoints...)
+}
+
+// adopt books and reports an observed request at the worker that serves it.
+func (s *stream) adopt() {
+	s.openClaim(s.served)
+	s.reportDispatch(s.served, s.kept)
+	s.dropKept()
+}
+
+func (s *stream) dropKept() {
+	s.plugin.vm.observed -= len(s.kept)
+	s.kept = nil
+}

@@ -1,0 +1,200 @@
+// Package plugin is the module's side of the proxy's callbacks.
+//
+// One request travels through it file by file: request_headers.go decides
+// whether it is ours and holds it, request_body.go waits for its prompt,
+// route.go turns the prompt into fingerprints, asks the table and chooses a
+// worker, announce.go writes the choice into headers, response.go learns who
+// really answered, response_body.go sees the first token and the usage, and
+// done.go closes the books and writes one report. tick.go does everything that
+// no request waits for.
+//
+// The VM is one object for all plugin contexts in it: scratch memory, metrics
+// and one fleet.Fleet per deployment. A configuration belongs to its plugin
+// context, because a proxy reuses the VM when only the configuration changes
+// and the old context goes on draining; the newest context of a deployment
+// ticks its fleet.
+package plugin
+
+import (
+	"math/rand/v2"
+	"runtime/debug"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/body"
+	"github.com/warmpath/warmpath/filter/config"
+	"github.com/warmpath/warmpath/filter/courier"
+	"github.com/warmpath/warmpath/filter/fleet"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/route"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// memoryLimit is the soft limit of a VM's heap. The budget for a whole VM is
+// 40 MiB; above this the collector works harder instead of the heap growing.
+const memoryLimit = 32 << 20
+
+// VM is the one object of a VM. Everything in it is reused from request to
+// request: a VM has one thread, and no callback runs inside another.
+type VM struct {
+	types.DefaultVMContext
+
+	deployments []*deployment
+	metrics     metrics.Set
+	rng         *route.Rand
+	readers     readers
+	observed    int // checkpoints kept for observed requests
+
+	headers  abi.Scratch
+	bodies   abi.Scratch
+	tail     abi.Scratch
+	property abi.Scratch
+	line     []byte
+
+	request      body.Request
+	chain        fingerprint.Chain
+	routeRequest route.Request
+	decision     route.Decision
+	report       wire.Report
+}
+
+// deployment is a fleet with the plugin contexts that use it.
+type deployment struct {
+	name    string
+	fleet   *fleet.Fleet
+	courier *courier.Courier
+	plugins []*Plugin // in the order of their start, the newest last
+}
+
+// NewVM makes the VM context for abi.Start.
+func NewVM() *VM {
+	vm := &VM{rng: route.NewRand(rand.Uint64()), line: make([]byte, 0, 512)}
+	abi.OnPanic = func(string) { vm.metrics.Inc(metrics.Panics, 0) }
+	return vm
+}
+
+// OnVMStart bounds the heap. The throw-away canary runs it too, so nothing
+// here touches what other VMs see.
+func (vm *VM) OnVMStart(int) types.OnVMStartStatus {
+	debug.SetMemoryLimit(memoryLimit)
+	return types.OnVMStartStatusOK
+}
+
+// NewPluginContext makes the context of one configuration.
+func (vm *VM) NewPluginContext(uint32) types.PluginContext { return &Plugin{vm: vm} }
+
+// deploymentOf finds or makes the fleet of a deployment.
+func (vm *VM) deploymentOf(name string) *deployment {
+	for _, d := range vm.deployments {
+		if d.name == name {
+			return d
+		}
+	}
+	f := fleet.New(name, &vm.metrics, vm.rng)
+	d := &deployment{name: name, fleet: f, courier: courier.New(f, &vm.metrics, vm.rng)}
+	vm.deployments = append(vm.deployments, d)
+	return d
+}
+
+// Plugin is the context of one configuration.
+type Plugin struct {
+	types.DefaultPluginContext
+
+	vm         *VM
+	config     *config.Config
+	deployment *deployment
+	fleet      *fleet.Fleet
+
+	endpointSeen  bool // a named endpoint has answered: the set-up works
+	companionTold bool
+	holdTold      bool
+}
+
+// OnPluginStart reads the configuration. A bad one is refused, and the proxy
+// keeps the one before. The canary runs it too: nothing is claimed here.
+func (p *Plugin) OnPluginStart(size int) types.OnPluginStartStatus {
+	var raw []byte
+	if size > 0 {
+		var scratch abi.Scratch
+		value, status := abi.Buffer(abi.PluginConfiguration, 0, size, &scratch)
+		if status != abi.OK {
+			abi.Log(abi.LogError, "warmpath: read the plugin configuration: "+status.Err().Error())
+			return types.OnPluginStartStatusFailed
+		}
+		raw = value
+	}
+	cfg, err := config.Parse(raw)
+	if err != nil {
+		abi.Log(abi.LogError, "warmpath: "+err.Error()+"; the configuration is refused, the one before stays")
+		return types.OnPluginStartStatusFailed
+	}
+	if cfg.Gateway == "" {
+		cfg.Gateway = "gw-1"
+		if id, status := abi.Property(nodeID, &p.vm.property); status == abi.OK && len(id) > 0 {
+			cfg.Gateway = string(id)
+		}
+	}
+	p.vm.metrics.Define()
+	p.leave() // a host may configure a context again
+	p.config = cfg
+	p.deployment = p.vm.deploymentOf(cfg.Deployment)
+	p.fleet = p.deployment.fleet
+	p.deployment.plugins = append(p.deployment.plugins, p)
+	p.fleet.Configure(cfg)
+	if status := abi.SetTickPeriod(cfg.Tick); status != abi.OK {
+		abi.Log(abi.LogWarn, "warmpath: this host has no ticks ("+status.Err().Error()+"): the table will stay empty and requests pass unrouted")
+	}
+	return types.OnPluginStartStatusOK
+}
+
+// OnPluginDone hands the deployment to the newest context that remains.
+func (p *Plugin) OnPluginDone() bool {
+	p.leave()
+	return true
+}
+
+func (p *Plugin) leave() {
+	d := p.deployment
+	if d == nil {
+		return
+	}
+	for i, other := range d.plugins {
+		if other == p {
+			d.plugins = append(d.plugins[:i], d.plugins[i+1:]...)
+			break
+		}
+	}
+	if n := len(d.plugins); n > 0 {
+		d.fleet.Configure(d.plugins[n-1].config)
+	}
+}
+
+// NewHttpContext makes the context of one request.
+func (p *Plugin) NewHttpContext(uint32) types.HttpContext { return &stream{plugin: p} }
+
+// warnHold tells once that requests were held whose body never came.
+func (p *Plugin) warnHold() {
+	if p.holdTold {
+		return
+	}
+	p.holdTold = true
+	abi.Log(abi.LogError, `warmpath: a request was held at its headers and the proxy never delivered its body. `+
+		`With hold=headers the filter needs allow_on_headers_stop_iteration: true (Envoy 1.35 or later); `+
+		`otherwise set hold to "buffer" and add the buffer and header_mutation filters behind this one`)
+}
+
+// warnCompanion tells once that the proxy sends requests elsewhere than told.
+func (p *Plugin) warnCompanion() {
+	if p.companionTold || p.endpointSeen {
+		return
+	}
+	p.companionTold = true
+	remedy := `check that the cluster uses override_host with header ` + endpointHeader + ` and lists the workers' addresses`
+	if p.config.Hold == config.HoldBuffer {
+		remedy = `with hold=buffer the filters buffer and header_mutation must follow this one in that order, ` +
+			`and header_mutation must set ` + endpointHeader + ` from %FILTER_STATE(wasm.gw.dest:PLAIN)%; also ` + remedy
+	}
+	abi.Log(abi.LogError, "warmpath: a request was answered by another worker than the ones it was sent to: "+remedy)
+}

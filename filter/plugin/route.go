@@ -1,0 +1,200 @@
+package plugin
+
+import (
+	"unsafe"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/body"
+	"github.com/warmpath/warmpath/filter/fleet"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/route"
+)
+
+const (
+	// renderCap bounds the text that enters the chain. A megabyte is about
+	// 260,000 tokens, and its hash about 3 ms: the deepest prefix that fits
+	// the time a decision may take.
+	renderCap = 1 << 20
+	// lookupBudget bounds the pages one lookup may get, 3 to 4 us each.
+	lookupBudget = 48
+	// bytesPerToken turns bytes of text into an estimate of tokens.
+	bytesPerToken = 4
+)
+
+// prompt is what is known about a request's prompt. The zero value with a
+// reason is a request without a usable prefix.
+type prompt struct {
+	reason      body.Reason
+	tokens      int // 0: not known
+	checkpoints []fingerprint.Checkpoint
+	ringKey     uint64
+}
+
+// routeBody routes by the whole body of a held request.
+func (s *stream) routeBody(raw []byte) types.Action {
+	vm := s.plugin.vm
+	began := abi.Now()
+	s.phase = phasePassing // should anything below panic, the request flows
+	s.plugin.fleet.Refresh(began)
+	req := &vm.request
+	reason := body.Scan(raw, s.endpoint, req)
+	pool := s.plugin.fleet.PoolOf(text(req.Model))
+	if s.session == 0 {
+		s.session = sessionOf(req)
+	}
+	p := prompt{reason: reason}
+	if reason == body.OK && pool != nil {
+		p = vm.fingerprint(req, pool)
+	}
+	return s.route(pool, &p, began)
+}
+
+// routeUnread routes a request whose body is not read, by load alone.
+func (s *stream) routeUnread(reason body.Reason) types.Action {
+	began := abi.Now()
+	s.phase = phasePassing
+	s.plugin.fleet.Refresh(began)
+	return s.route(s.plugin.fleet.PoolOf(""), &prompt{reason: reason}, began)
+}
+
+// fingerprint renders the prompt into the chain of its prefixes.
+func (vm *VM) fingerprint(req *body.Request, pool *fleet.Pool) prompt {
+	chain := &vm.chain
+	chain.Watch(uint32(pool.View.Pool.RingUnits))
+	chain.Reset(fingerprint.Salt(pool.View.Pool.Name, text(req.Model), 0, text(req.CacheSalt), fingerprint.Approximate))
+	rendered := body.Render(req, sink{chain}, renderCap)
+	p := prompt{reason: rendered.Reason, tokens: rendered.LoadBytes / bytesPerToken}
+	if rendered.TokenForm {
+		p.tokens = rendered.PromptTokens
+	}
+	if p.reason != body.OK {
+		return p
+	}
+	p.checkpoints = chain.Finish()
+	p.ringKey, _ = chain.RingKey()
+	return p
+}
+
+// sink feeds the canonical rendering to the chain.
+type sink struct{ *fingerprint.Chain }
+
+func (s sink) Text(p []byte) { s.Write(p) }
+
+// sessionOf is the session that the body names: prompt_cache_key, then user.
+func sessionOf(req *body.Request) uint64 {
+	switch {
+	case len(req.PromptCacheKey) > 0:
+		return fingerprint.Hash(text(req.PromptCacheKey))
+	case len(req.User) > 0:
+		return fingerprint.Hash(text(req.User))
+	}
+	return 0
+}
+
+// route chooses a worker of the pool and lets the request go there.
+func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
+	vm, f := s.plugin.vm, s.plugin.fleet
+	if p.reason != body.OK {
+		vm.metrics.Inc(metrics.NoKey, int(p.reason))
+	}
+	switch {
+	case !f.Ready():
+		return s.pass(pool, metrics.FallbackNoTable)
+	case pool == nil:
+		return s.pass(nil, metrics.FallbackNoPool)
+	}
+	s.pool = pool.View.Pool.Index
+	s.measured = p.reason == body.OK
+	s.promptTokens = clamp32(p.tokens)
+	s.tier = uint8(metrics.Tier(p.tokens))
+
+	request := &vm.routeRequest
+	request.PromptTokens = p.tokens
+	request.RingKey, request.SessionKey = p.ringKey, s.session
+	request.Sequence = pool.NextSequence()
+	request.Exclude = f.Excluded(s.exclude, request.Exclude[:0])
+	request.Matches = request.Matches[:0]
+	if len(p.checkpoints) > 0 {
+		request.Matches = f.Find(pool, p.checkpoints, lookupBudget, request.Matches)
+	}
+	d := &vm.decision
+	route.Choose(request, f.ViewAt(pool, began), f.Since(began), vm.rng, d)
+	if d.Best == 0 {
+		return s.noWorker(pool, began)
+	}
+	vm.metrics.Inc(metrics.Decisions, int(d.Why))
+	s.countLookup(d)
+
+	var steer bool
+	switch {
+	case f.Off():
+		vm.metrics.Inc(metrics.Fallback, metrics.FallbackOff)
+	case pool.View.Pool.Mode == policy.Observe:
+		vm.metrics.Inc(metrics.Fallback, metrics.FallbackObserve)
+	default:
+		steer = true
+	}
+	s.phase = phaseReleased
+	s.predictedTokens = clamp32(d.MatchedTokens)
+	if steer {
+		s.best, s.second, s.named = d.Best, d.Second, d.Best
+		s.openClaim(d.Best)
+		s.reportDispatch(d.Best, p.checkpoints)
+	} else {
+		s.keepForObserve(p.checkpoints)
+	}
+	s.announce(pool, d, steer, len(request.Matches))
+	vm.metrics.Decision(uint64(max(0, abi.Now()-began)) / 1000)
+	return types.ActionContinue
+}
+
+// countLookup counts a request whose prefix was looked up, by prompt length.
+func (s *stream) countLookup(d *route.Decision) {
+	if !s.measured {
+		return
+	}
+	m, tier := &s.plugin.vm.metrics, int(s.tier)
+	m.Inc(metrics.Lookups, tier)
+	m.Add(metrics.LookupTokens, tier, uint64(s.promptTokens))
+	if d.MatchedTokens > 0 {
+		m.Inc(metrics.Hits, tier)
+		m.Add(metrics.MatchedTokens, tier, uint64(d.MatchedTokens))
+	}
+}
+
+// pass lets a request go to the cluster's own balancer. With a pool known the
+// request still gets that pool's route and its timeouts.
+func (s *stream) pass(pool *fleet.Pool, reason int) types.Action {
+	s.phase = phasePassing
+	s.plugin.vm.metrics.Inc(metrics.Fallback, reason)
+	if pool != nil {
+		s.setPool(pool)
+	}
+	s.announceFallback(reason)
+	return types.ActionContinue
+}
+
+// noWorker answers a request that nobody can take. Only a fresh table may say
+// so; from an old one, unknown is not none.
+func (s *stream) noWorker(pool *fleet.Pool, now int64) types.Action {
+	f := s.plugin.fleet
+	if !f.Fresh(now) || f.Off() || pool.View.Pool.Mode == policy.Observe {
+		return s.pass(pool, metrics.FallbackNoWorker)
+	}
+	s.plugin.vm.metrics.Inc(metrics.NoWorker, 0)
+	return s.refuseNoWorker()
+}
+
+// uncachedTokens is what the worker has to prefill for this request.
+func (s *stream) uncachedTokens() uint32 {
+	return s.promptTokens - min(s.promptTokens, s.predictedTokens)
+}
+
+func clamp32(n int) uint32 { return uint32(min(max(n, 0), 1<<31-1)) }
+
+// text views bytes as a string for the length of a call.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -1,0 +1,60 @@
+package plugin
+
+import (
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/warmpath/warmpath/filter/body"
+	"github.com/warmpath/warmpath/filter/books"
+	"github.com/warmpath/warmpath/filter/usage"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+)
+
+// phase is how far a request has come.
+type phase uint8
+
+const (
+	phasePassing  phase = iota // nothing to do with it; the zero value, so that a panic lets it flow
+	phaseHeld                  // waits for the end of its body
+	phaseReleased              // routed: booked and reported
+	phaseRefused               // answered by us
+)
+
+// stream is one request with its response. All state of a request lives here
+// and goes with it; nothing is kept by stream id anywhere else.
+type stream struct {
+	types.DefaultHttpContext
+	plugin *Plugin
+
+	phase    phase
+	endpoint body.Endpoint
+	tier     uint8
+	pool     uint8
+	attempts uint8
+
+	bodySeen  bool // the request body callback came
+	measured  bool // the prompt was read and looked up
+	answered  bool // response headers came
+	upstream  bool // and they are an upstream's
+	bodyEnded bool // the response is complete
+	events    bool // the response is a stream of events
+
+	status  uint16
+	named   uint16 // the worker that the endpoint header names first, 0 for none
+	best    uint16
+	second  uint16
+	claimed uint16 // the worker of the dispatch report
+	served  uint16 // who answered, 0 for unknown
+
+	exclude         [2]uint32
+	promptTokens    uint32
+	predictedTokens uint32
+	heldBytes       int
+	session         uint64
+	reportID        uint64
+	arrived         int64 // unix ns
+	firstTokenAt    int64 // unix ns, 0 for not seen
+
+	claim books.Claim
+	usage *usage.Reader
+	kept  []fingerprint.Checkpoint
+}

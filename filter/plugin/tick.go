@@ -1,0 +1,18 @@
+package plugin
+
+import (
+	"github.com/warmpath/warmpath/filter/abi"
+)
+
+// OnTick does the deployment's deferred work, in the newest context only: an
+// older one is draining and has nothing left but its streams.
+func (p *Plugin) OnTick() {
+	d := p.deployment
+	if d == nil || len(d.plugins) == 0 || d.plugins[len(d.plugins)-1] != p {
+		return
+	}
+	now := abi.Now()
+	d.fleet.Tick(now)
+	d.courier.Tick(now)
+	p.vm.metrics.Flush()
+}
