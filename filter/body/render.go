@@ -1,7 +1,6 @@
 package body
 
 import (
-	"bytes"
 	"hash"
 	"unicode/utf8"
 
@@ -109,15 +108,7 @@ func (r *renderer) write(p []byte) {
 		r.digest.Write(p) // a hash never fails
 		return
 	}
-	r.out.LoadBytes += len(p)
-	if r.muted {
-		return
-	}
-	if r.maxBytes > 0 && r.out.Bytes+len(p) > r.maxBytes {
-		p = p[:r.maxBytes-r.out.Bytes]
-		r.out.Truncated, r.muted = true, true
-	}
-	r.out.Bytes += len(p)
+	p = p[:r.admit(len(p))]
 	if len(p) < directBytes {
 		if r.gathered+len(p) > len(r.gather) {
 			r.flush()
@@ -127,6 +118,20 @@ func (r *renderer) write(p []byte) {
 	}
 	r.flush()
 	r.sink.Text(p)
+}
+
+// admit counts n more bytes and returns how many of them the sink may have.
+func (r *renderer) admit(n int) int {
+	r.out.LoadBytes += n
+	if r.muted {
+		return 0
+	}
+	if r.maxBytes > 0 && r.out.Bytes+n > r.maxBytes {
+		n = r.maxBytes - r.out.Bytes
+		r.out.Truncated, r.muted = true, true
+	}
+	r.out.Bytes += n
+	return n
 }
 
 func (r *renderer) flush() {
@@ -208,16 +213,21 @@ func (r *renderer) str(i int) int {
 		r.text(b[i:end]) // when only counting, escapes count as they are
 		return end + 1
 	}
-	for {
-		run := bytes.IndexByte(b[i:end], '\\')
-		if run < 0 {
-			r.text(b[i:end])
-			return end + 1
+	for i < end {
+		if r.req.stray || r.toDigest {
+			taken, filled := decode(r.batch[:], b[i:end])
+			r.text(r.batch[:filled])
+			i += taken
+			continue
 		}
-		r.text(b[i : i+run])
-		i += run
-		taken, filled := unescape(r.small[:], b[i:end])
-		r.text(r.small[:filled])
+		// Decoded text goes straight to where small pieces are gathered.
+		if r.gathered > len(r.gather)-4*decodeRoom {
+			r.flush()
+		}
+		taken, filled := decode(r.gather[r.gathered:], b[i:end])
+		r.hasText = r.hasText || !r.muted
+		r.gathered += r.admit(filled)
 		i += taken
 	}
+	return end + 1
 }

@@ -46,17 +46,19 @@ func strayLanes(x uint64) uint64 {
 func scanString(b []byte, i int) (end, flags int) {
 	for {
 		var stray uint64
-		for i+8 <= len(b) {
-			x := binary.LittleEndian.Uint64(b[i:])
+		rest := b[i:]
+		for len(rest) >= 8 {
+			x := binary.LittleEndian.Uint64(rest)
 			if x&highBits != 0 {
 				stray |= strayLanes(x)
 			}
 			if m := specialLanes(x); m != 0 {
-				i += bits.TrailingZeros64(m) >> 3
+				rest = rest[bits.TrailingZeros64(m)>>3:]
 				break
 			}
-			i += 8
+			rest = rest[8:]
 		}
+		i = len(b) - len(rest)
 		if stray != 0 {
 			flags |= flagStray
 		}
@@ -114,47 +116,72 @@ func hex4(b []byte) rune {
 // utf8.UTFMax bytes). It returns how many bytes of s it took and how many of
 // dst it filled. Surrogate pairs are joined; half of one becomes U+FFFD.
 func unescape(dst, s []byte) (taken, filled int) {
-	switch c := s[1]; c {
-	case 'b':
-		dst[0] = '\b'
-	case 'f':
-		dst[0] = '\f'
-	case 'n':
-		dst[0] = '\n'
-	case 'r':
-		dst[0] = '\r'
-	case 't':
-		dst[0] = '\t'
-	case 'u':
-		r, taken := hex4(s[2:]), 6
-		if utf16.IsSurrogate(r) {
-			pair := rune(utf8.RuneError)
-			if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
-				pair = utf16.DecodeRune(r, hex4(s[8:]))
-			}
-			if r = pair; r != utf8.RuneError {
-				taken = 12
-			}
-		}
-		return taken, utf8.EncodeRune(dst, r)
-	default: // quote, backslash, slash stand for themselves
+	if c := shortEscapes[s[1]]; c != 0 {
 		dst[0] = c
+		return 2, 1
 	}
-	return 2, 1
+	r, taken := hex4(s[2:]), 6
+	if utf16.IsSurrogate(r) {
+		pair := rune(utf8.RuneError)
+		if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
+			pair = utf16.DecodeRune(r, hex4(s[8:]))
+		}
+		if r = pair; r != utf8.RuneError {
+			taken = 12
+		}
+	}
+	return taken, utf8.EncodeRune(dst, r)
+}
+
+// shortEscapes maps the second byte of an escape to what it stands for; 0 for
+// the u of longer ones.
+var shortEscapes = [256]byte{
+	'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t',
+}
+
+// decodeRoom is the room that decode wants to have left in dst.
+const decodeRoom = 16
+
+// decode decodes the valid string body src into dst, until src ends or dst has
+// less than decodeRoom bytes left. It returns how many bytes of src it took
+// and how many of dst it filled. It may write beyond those.
+func decode(dst, src []byte) (taken, filled int) {
+	s, d := src, dst
+	for len(d) >= decodeRoom && len(s) > 0 {
+		if len(s) >= 8 {
+			x := binary.LittleEndian.Uint64(s)
+			binary.LittleEndian.PutUint64(d, x)
+			esc := x ^ '\\'*lanes
+			m := (esc - lanes) &^ esc & highBits
+			if m == 0 {
+				s, d = s[8:], d[8:]
+				continue
+			}
+			k := bits.TrailingZeros64(m) >> 3
+			s, d = s[k:], d[k:]
+		} else if s[0] != '\\' {
+			d[0] = s[0]
+			s, d = s[1:], d[1:]
+			continue
+		}
+		t, f := 2, 1
+		if c := shortEscapes[s[1]]; c != 0 {
+			d[0] = c
+		} else {
+			t, f = unescape(d, s)
+		}
+		s, d = s[t:], d[f:]
+	}
+	return len(src) - len(s), len(dst) - len(d)
 }
 
 // appendUnescaped appends the decoded form of a valid string body.
 func appendUnescaped(dst, s []byte) []byte {
-	var char [utf8.UTFMax]byte
-	for i := 0; i < len(s); {
-		if s[i] != '\\' {
-			dst = append(dst, s[i])
-			i++
-			continue
-		}
-		taken, filled := unescape(char[:], s[i:])
-		dst = append(dst, char[:filled]...)
-		i += taken
+	var chunk [256]byte
+	for len(s) > 0 {
+		taken, filled := decode(chunk[:], s)
+		dst = append(dst, chunk[:filled]...)
+		s = s[taken:]
 	}
 	return dst
 }
