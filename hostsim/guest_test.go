@@ -75,7 +75,7 @@ func buildGuest(dir string) ([]byte, error) {
 	}
 	fresh := fmt.Sprintf("%s.%d", cached, os.Getpid())
 	defer os.Remove(fresh)
-	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", fresh, "./testdata/guest")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildmode=c-shared", "-ldflags=-s -w", "-o", fresh, "./testdata/guest")
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build testdata/guest: %w\n%s", err, out)

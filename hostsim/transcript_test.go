@@ -35,24 +35,37 @@ type story struct {
 	plugins map[string]*Plugin
 	streams map[string]*Stream
 	fleet   *Fleet
+	named   bool // several VMs: lines say whose they are
+	dying   bool // a goroutine dump is passing by
 	lines   []string
 }
 
 func (s *story) say(line string) { s.lines = append(s.lines, line) }
 
+// log writes a module's line. The Go guest's goroutine dump after a panic is cut
+// to its first line: the rest depends on the compiler.
 func (s *story) log(e LogEntry) {
-	who := ""
-	if len(s.vms) > 1 || s.fleet != nil || e.VM == "canary" || e.VM == "main" {
-		who = e.VM + ": "
+	if e.Plugin == "" && e.Level == LogError {
+		first := strings.HasPrefix(e.Message, "panic:") || strings.HasPrefix(e.Message, "fatal error:") || strings.HasPrefix(e.Message, "runtime: ")
+		if s.dying && !strings.HasPrefix(e.Message, "fatal error:") {
+			return
+		}
+		s.dying = first
+		if strings.HasPrefix(e.Message, "runtime: ") {
+			return
+		}
+	} else {
+		s.dying = false
 	}
-	mark := ""
+	line := e.Message
 	if e.Plugin == "" && e.Level != LogInfo {
-		// A line of the host itself; what wazero adds to a trap depends on the
-		// compiler's code.
-		mark = "[" + e.Level.String() + "] "
-		e.Message, _, _ = strings.Cut(e.Message, "\n")
+		line, _, _ = strings.Cut(line, "\n") // wazero adds the wasm stack
+		line = "[" + e.Level.String() + "] " + line
 	}
-	s.say(who + mark + e.Message)
+	if s.named || len(s.vms) > 1 {
+		line = e.VM + ": " + line
+	}
+	s.say(line)
 }
 
 func (s *story) step(t *testing.T, d *datadriven.TestData) string {
@@ -178,6 +191,7 @@ func (s *story) do(d *datadriven.TestData) error {
 	case "reconfigure":
 		return s.plugins[arg(d, "plugin", "p")].Reconfigure(pluginConfig(d))
 	case "fleet":
+		s.named = true
 		f, err := s.host.Deploy(context.Background(), FleetConfig{
 			VM: s.vmConfig(d), Plugins: []PluginConfig{pluginConfig(d)}, Workers: number(d, "workers"),
 		})
