@@ -232,6 +232,24 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	}
 }
 
+func TestPointsAreSorted(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 40, 512} {
+		r := Build(members(n), 33)
+		if !slices.IsSorted(r.points) || len(r.points) != 33*n {
+			t.Errorf("%d members: %d points, sorted %v", n, len(r.points), slices.IsSorted(r.points))
+		}
+		count := map[uint64]int{}
+		for _, p := range r.points {
+			count[p&0xffff]++
+		}
+		for i := range n {
+			if count[uint64(i)] != 33 {
+				t.Errorf("%d members: member %d has %d points", n, i, count[uint64(i)])
+			}
+		}
+	}
+}
+
 func BenchmarkBuild(b *testing.B) {
 	for _, n := range []int{16, 512} {
 		m := members(n)
