@@ -1,5 +1,13 @@
 package body
 
+// These run natively with go test -bench, and in WebAssembly, as the module
+// does, with
+//
+//	GOOS=wasip1 GOARCH=wasm go test -c -o body.wasm ./filter/body
+//	go run github.com/tetratelabs/wazero/cmd/wazero run body.wasm -test.run=- -test.bench=.
+//
+// On a busy machine take the minimum of many: -test.benchtime=1x -test.count=300.
+
 import (
 	"strconv"
 	"testing"

@@ -78,7 +78,7 @@ func TestScanJudgesAsEncodingJSON(t *testing.T) {
 		``, ` `, `{`, `}`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{,}`, `{"a" 1}`, `{"a"::1}`, `{a:1}`, `{'a':1}`,
 		`{"a":01}`, `{"a":+1}`, `{"a":.5}`, `{"a":1.}`, `{"a":1e}`, `{"a":1e+}`, `{"a":-}`, `{"a":- 1}`, `{"a":0x1}`, `{"a":1 2}`,
 		`{"a":NaN}`, `{"a":Infinity}`, `{"a":nul}`, `{"a":nulll}`, `{"a":True}`, `{"a":tru`, `{"a":[1,]}`, `{"a":[,1]}`, `{"a":[1 2]}`,
-		`{"a":[}`, `{"a":{]}`, `{"a":]}`, `{"a":[1}`, `{"a":"x}`, `{"a":"\x"}`, `{"a":"\u12"}`, `{"a":"\u12g4"}`, `{"a":"\`, `{"a":"\u`,
+		`{"a":[}`, `{"a":{]}`, `{"a":]}`, `{"a":[1}`, `{"a":"x}`, `{"a":"\x"}`, `{"a":"\u12"}`, `{"a":"\u12g4"}`, `{"a":"\u12G4"}`, `{"a":"\u12:4"}`, `{"a":"\u12/4"}`, `{"a":"\u12@4"}`, `{"a":"\u12` + "`" + `4"}`, `{"a":"\uAFaf"}`, `{"a":"\`, `{"a":"\u`,
 		"{\"a\":\"\n\"}", "{\"a\":\"\x00\"}", "{\"a\":\"0123456789abcdef\x1f\"}", `{}{}`, `{} x`, `{}]`, "{}\x00", "\xef\xbb\xbf{}", `{"a":1}}`,
 		`{"a":"` + strings.Repeat("x", 100) + `\"}`, `{1:2}`, `{"a":1 "b":2}`, `{"a":/**/1}`, "{\"a\":1}\x0b", "{\u00a0}",
 	} {
@@ -124,9 +124,11 @@ func TestDepthIsBounded(t *testing.T) {
 		}
 	}
 	// Depth where Render walks: tools, content, arguments, parts.
+	results := strings.Repeat(`[{"type":"tool_result","content":`, 1500) + `"x"` + strings.Repeat("}]", 1500)
 	nest := strings.Repeat(`[{"content":`, 1500) + `"x"` + strings.Repeat("}]", 1500)
 	for _, s := range []string{
 		`{"messages":[{"role":"user","content":` + nest + `}]}`,
+		`{"messages":[{"role":"user","content":` + results + `}]}`,
 		`{"messages":[{"role":"user","content":[{"type":"tool_result","content":` + nest + `}]}]}`,
 		`{"messages":[{"role":"user","content":"x","tool_calls":` + nest + `}],"tools":` + nest + `}`,
 	} {
