@@ -36,6 +36,7 @@ func (c *call) stream(w *Worker, d *driver, fault Fault, reply *dialect.Reply, r
 	now := make([]flow, len(c.flows))
 	written := make([]int, len(c.flows)) // bytes of each answer
 	flush := http.NewResponseController(rw)
+	cut := fault == ResetAfterHeaders || fault == Stall // after the first token
 	started, left := false, len(c.flows)
 	for left > 0 {
 		if !c.wait(r) {
@@ -51,19 +52,21 @@ func (c *call) stream(w *Worker, d *driver, fault Fault, reply *dialect.Reply, r
 				started = true
 				c.out = reply.Start(c.out, c.usage(now))
 			}
-			end := len(c.answers[i])
-			if !now[i].done {
-				end = written[i] + tokensEnd(c.answers[i][written[i]:], now[i].generated-c.seen[i].generated)
-			}
-			if piece := c.answers[i][written[i]:end]; len(piece) > 0 {
-				if c.seen[i].generated == 0 && now[i].done && now[i].generated > 1 {
-					// First and last token came in one wake-up: two events all the same.
-					first := tokensEnd(piece, 1)
-					c.out = reply.Text(c.out, i, piece[:first])
-					piece = piece[first:]
+			// The pieces do not depend on how late the wake-up was: the first
+			// token, then EventTokens each, then what is left.
+			for from := c.seen[i].generated; from < now[i].generated; {
+				to := now[i].generated
+				if from == 0 {
+					to = 1
+				} else if per := c.requests[i].EventTokens; per > 0 {
+					to = min(to, from+per)
 				}
-				c.out = reply.Text(c.out, i, piece)
-				written[i] = end
+				end := written[i] + tokensEnd(c.answers[i][written[i]:], to-from)
+				c.out = reply.Text(c.out, i, c.answers[i][written[i]:end])
+				from, written[i] = to, end
+				if cut {
+					return c.cutOff(w, fault, rw, r)
+				}
 			}
 			if now[i].done {
 				c.out = reply.Finish(c.out, i)
@@ -80,22 +83,22 @@ func (c *call) stream(w *Worker, d *driver, fault Fault, reply *dialect.Reply, r
 		if _, err := rw.Write(c.out); err != nil {
 			return left == 0
 		}
-		if left > 0 {
-			if flush.Flush() != nil {
-				return false
-			}
-			switch fault {
-			case ResetAfterHeaders:
-				reset(rw)
-				return false
-			case Stall:
-				w.untilLifted(r)
-				reset(rw)
-				return false
-			}
+		if left > 0 && flush.Flush() != nil {
+			return false
 		}
 	}
 	return true
+}
+
+// cutOff writes what there is and lets the connection die as the fault says.
+func (c *call) cutOff(w *Worker, fault Fault, rw http.ResponseWriter, r *http.Request) bool {
+	_, _ = rw.Write(c.out)
+	_ = http.NewResponseController(rw).Flush()
+	if fault == Stall {
+		w.untilLifted(r)
+	}
+	reset(rw)
+	return false
 }
 
 // tokensEnd finds where the first n tokens of an answer end. An answer's
