@@ -1,0 +1,106 @@
+package api
+
+// Status is the answer of GET /v1/status. Ages are in seconds; -1 is never.
+type Status struct {
+	Version  string    `json:"version,omitempty"`
+	Started  string    `json:"started"` // RFC 3339
+	Learning bool      `json:"learning"`
+	Off      bool      `json:"off"`
+	Workers  []Worker  `json:"workers"`
+	Gateways []Gateway `json:"gateways"`
+	Table    Table     `json:"table"`
+	Index    Index     `json:"index"`
+	Counters Counters  `json:"counters"`
+}
+
+// Worker is one worker in the status.
+type Worker struct {
+	Address       string  `json:"address"`
+	Pool          string  `json:"pool"`
+	Ref           uint16  `json:"ref"`
+	Generation    uint64  `json:"generation"`
+	State         string  `json:"state"`
+	Reason        string  `json:"reason,omitempty"`
+	StateSeconds  float64 `json:"state_seconds"`
+	LastSeen      float64 `json:"last_seen_seconds"`
+	Running       int     `json:"running"`
+	Waiting       int     `json:"waiting"`
+	KVShare       float64 `json:"kv_share"`
+	LoadAge       float64 `json:"load_age_seconds"`
+	InFlight      int     `json:"in_flight"`
+	Uncached      int     `json:"uncached_tokens"`
+	AvoidSeconds  float64 `json:"avoid_seconds"`
+	AvoidReason   string  `json:"avoid_reason,omitempty"`
+	Trust         float64 `json:"trust"`
+	Entries       int     `json:"entries"`
+	CoveredTokens float64 `json:"covered_tokens"`
+	Capacity      int     `json:"capacity_tokens"`
+	MaxRunning    int     `json:"max_running"`
+	QueueLimit    int     `json:"queue_limit"`
+	BlockTokens   int     `json:"block_tokens"`
+	PrefillRate   float64 `json:"prefill_tokens_per_second"`
+	DecodeSeconds float64 `json:"decode_seconds_per_token"`
+	Drain         bool    `json:"drain"`
+}
+
+// Gateway is one gateway in the status.
+type Gateway struct {
+	Name          string  `json:"name"`
+	Nonce         string  `json:"nonce"` // hex
+	Age           float64 `json:"age_seconds"`
+	TableEpoch    uint64  `json:"table_epoch"`
+	TableVersion  uint64  `json:"table_version"`
+	InFlight      int     `json:"in_flight"`
+	VMs           int     `json:"vms"`
+	FailedBatches uint64  `json:"failed_batches"`
+}
+
+// Table is the published table in the status.
+type Table struct {
+	Epoch   uint64 `json:"epoch"`
+	Version uint64 `json:"version"`
+	Entries int    `json:"entries"`
+	Bytes   int    `json:"bytes"`
+	Bits    int    `json:"bits"`
+	Sets    int    `json:"sets"`
+	Dropped uint64 `json:"dropped"`
+}
+
+// Index is the truth behind the table.
+type Index struct {
+	Fingerprints int   `json:"fingerprints"`
+	Entries      int   `json:"entries"`
+	Bytes        int64 `json:"bytes"`
+	Pending      int   `json:"pending"`
+}
+
+// Counters since start.
+type Counters struct {
+	Batches         uint64 `json:"batches"`
+	Chunks          uint64 `json:"chunks"`
+	BadChunks       uint64 `json:"bad_chunks"`
+	Dispatches      uint64 `json:"dispatches"`
+	Dones           uint64 `json:"dones"`
+	UnknownRef      uint64 `json:"unknown_ref"`
+	UnknownRequest  uint64 `json:"unknown_request"`
+	Moved           uint64 `json:"moved"`
+	Undone          uint64 `json:"undone"`
+	Shortfalls      uint64 `json:"shortfalls"`
+	UsageMissing    uint64 `json:"usage_missing"`
+	Evicted         uint64 `json:"evicted"`
+	EvictedBytes    uint64 `json:"evicted_for_bytes"`
+	Marks           uint64 `json:"marks"`
+	PredictedTokens uint64 `json:"predicted_tokens"`
+	CachedTokens    uint64 `json:"cached_tokens"`
+	CameTrueTokens  uint64 `json:"came_true_tokens"`
+}
+
+// Readiness is the answer of GET /readyz.
+type Readiness struct {
+	Ready    bool     `json:"ready"`
+	Reason   string   `json:"reason,omitempty"`
+	Healthy  int      `json:"healthy"`
+	Total    int      `json:"total"`
+	Down     []string `json:"down,omitempty"` // addresses
+	Learning bool     `json:"learning"`
+}

@@ -1,0 +1,255 @@
+package control
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/control/publish"
+)
+
+// DefaultListen is where control listens unless told otherwise.
+const DefaultListen = "127.0.0.1:8780"
+
+// Config of a Service. The zero value is a service on DefaultListen without
+// workers.
+type Config struct {
+	// Listen is host:port; port 0 takes a free one. Beyond loopback a Token is
+	// required, or Insecure.
+	Listen string
+	// Listener is used instead of Listen when set.
+	Listener net.Listener
+	// Token guards everything but /healthz and /readyz.
+	Token string
+	// Insecure allows to listen beyond loopback without a token.
+	Insecure bool
+
+	// Workers is the list, or WorkersFile names the file it is read from. Give one
+	// of them, or neither and use PUT /v1/workers.
+	Workers     []discovery.Spec
+	WorkersFile string
+	// Policy is the policy document (YAML or JSON), or PolicyFile names its file.
+	// Neither: one pool per pool name of the worker list, policy threshold.
+	Policy     []byte
+	PolicyFile string
+	// ReadInterval is how often files are read again where events don't arrive. 5 s.
+	ReadInterval time.Duration
+
+	Health  discovery.HealthConfig
+	Fleet   discovery.FleetConfig
+	Index   index.Config
+	Publish publish.Config
+
+	// CoalesceInterval: entry changes are published at most this often. 50 ms,
+	// between 10 ms and 1 s.
+	CoalesceInterval time.Duration
+	// LoadsInterval: changed loads are published at most this often. 100 ms.
+	LoadsInterval time.Duration
+	// StateFile keeps refs and index over a restart. Empty: nothing is kept.
+	StateFile string
+	// StateInterval is how often it is written. 30 s.
+	StateInterval time.Duration
+	// Learn is how long after a start without state gateways are told to keep the
+	// pages they have. 10 s; negative turns it off.
+	Learn time.Duration
+	// HealAfter is when, after such a start, gateways compare digests, so that
+	// what they kept and nobody confirmed goes. 10 min.
+	HealAfter time.Duration
+	// ShutdownTimeout bounds the drain. 5 s.
+	ShutdownTimeout time.Duration
+
+	Logger *slog.Logger
+	// Transport is used for probes instead of a plain one.
+	Transport http.RoundTripper
+	// Version is shown in the status.
+	Version string
+}
+
+func (c Config) withDefaults() Config {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	if c.Listen == "" {
+		c.Listen = DefaultListen
+	}
+	def(&c.ReadInterval, 5*time.Second)
+	def(&c.CoalesceInterval, 50*time.Millisecond)
+	def(&c.LoadsInterval, 100*time.Millisecond)
+	def(&c.StateInterval, 30*time.Second)
+	def(&c.Learn, 10*time.Second)
+	def(&c.HealAfter, 10*time.Minute)
+	def(&c.ShutdownTimeout, 5*time.Second)
+	if c.Fleet.Failures == 0 {
+		c.Fleet.Failures = c.Health.Failures
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// validate finds what can't work, each with its remedy.
+func (c *Config) validate() error {
+	var errs []error
+	bad := func(field, what, remedy string) {
+		errs = append(errs, discovery.Problem{Source: "config", Field: field, What: what, Remedy: remedy})
+	}
+	interval := func(field string, d, low, high time.Duration) {
+		if d < low || d > high {
+			bad(field, fmt.Sprintf("%v is outside %v..%v", d, low, high), "leave it out for the default")
+		}
+	}
+	if len(c.Workers) > 0 && c.WorkersFile != "" {
+		bad("workers_file", "given beside an inline list", "keep one of workers and workers_file")
+	}
+	if c.Policy != nil && c.PolicyFile != "" {
+		bad("policy_file", "given beside an inline policy", "keep one of policy and policy_file")
+	}
+	interval("coalesce_interval", c.CoalesceInterval, 10*time.Millisecond, time.Second)
+	interval("loads_interval", c.LoadsInterval, 10*time.Millisecond, 10*time.Second)
+	interval("read_interval", c.ReadInterval, 100*time.Millisecond, time.Hour)
+	interval("state_interval", c.StateInterval, time.Second, time.Hour)
+	interval("heal_after", c.HealAfter, c.Learn, 24*time.Hour)
+	if !table6to16(c.Publish.MinBits) || !table6to16(c.Publish.MaxBits) {
+		bad("table", "no such size class", "min_bits and max_bits are 6, 8, 10, 12, 14 or 16")
+	}
+	if strings.TrimSpace(c.Token) != c.Token || strings.ContainsAny(c.Token, "\r\n") {
+		bad("token", "has white space at an end or a line break", "write the token without it")
+	}
+	return errors.Join(errs...)
+}
+
+func table6to16(bits uint8) bool {
+	return bits == 0 || bits >= 6 && bits <= 16 && bits%2 == 0
+}
+
+// listen binds, and refuses to be open to others without a token.
+func (c *Config) listen() (net.Listener, error) {
+	ln := c.Listener
+	if ln == nil {
+		var err error
+		if ln, err = net.Listen("tcp", c.Listen); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w (choose a free address with listen)", c.Listen, err)
+		}
+	}
+	if c.Token == "" && !c.Insecure && !loopback(ln.Addr()) {
+		addr := ln.Addr().String()
+		if c.Listener == nil {
+			_ = ln.Close()
+		}
+		return nil, discovery.Problem{
+			Source: "config", Field: "token", What: "none, but " + addr + " is reachable from outside",
+			Remedy: "set token (or token_file), listen on 127.0.0.1, or set insecure: true to run open on purpose",
+		}
+	}
+	return ln, nil
+}
+
+func loopback(a net.Addr) bool {
+	ap, err := netip.ParseAddrPort(a.String())
+	return a.Network() == "unix" || err == nil && ap.Addr().Unmap().IsLoopback()
+}
+
+// fileConfig is the YAML form of Config.
+type fileConfig struct {
+	Listen       string           `yaml:"listen"`
+	Token        string           `yaml:"token"`
+	TokenFile    string           `yaml:"token_file"`
+	Insecure     bool             `yaml:"insecure"`
+	Workers      []discovery.Spec `yaml:"workers"`
+	WorkersFile  string           `yaml:"workers_file"`
+	Policy       map[string]any   `yaml:"policy"`
+	PolicyFile   string           `yaml:"policy_file"`
+	ReadInterval time.Duration    `yaml:"read_interval"`
+	Health       struct {
+		Path            string        `yaml:"path"`
+		MetricsPath     string        `yaml:"metrics_path"`
+		IntervalUp      time.Duration `yaml:"interval_up"`
+		IntervalDown    time.Duration `yaml:"interval_down"`
+		MetricsInterval time.Duration `yaml:"metrics_interval"`
+		Timeout         time.Duration `yaml:"timeout"`
+		Failures        int           `yaml:"failures"`
+		Token           string        `yaml:"token"`
+	} `yaml:"health"`
+	Index struct {
+		MaxBytes int64 `yaml:"max_bytes"`
+	} `yaml:"index"`
+	Table struct {
+		MinBits uint8 `yaml:"min_bits"`
+		MaxBits uint8 `yaml:"max_bits"`
+	} `yaml:"table"`
+	CoalesceInterval time.Duration `yaml:"coalesce_interval"`
+	LoadsInterval    time.Duration `yaml:"loads_interval"`
+	StateFile        string        `yaml:"state_file"`
+	StateInterval    time.Duration `yaml:"state_interval"`
+	Learn            time.Duration `yaml:"learn"`
+	HealAfter        time.Duration `yaml:"heal_after"`
+}
+
+// LoadConfig reads the YAML config of `warmpath control`. Unknown keys are
+// refused with their line.
+func LoadConfig(path string) (Config, error) {
+	data, err := discovery.ReadBounded(path)
+	if err != nil {
+		return Config{}, fmt.Errorf("read config: %w", err)
+	}
+	return ParseConfig(path, data)
+}
+
+// ParseConfig is LoadConfig on bytes; source names them in errors.
+func ParseConfig(source string, data []byte) (Config, error) {
+	var f fileConfig
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
+		return Config{}, discovery.Problem{
+			Source: source, What: strings.Join(strings.Fields(err.Error()), " "),
+			Remedy: "docs/operations.md lists the keys; durations are written 500ms, 10s, 5m",
+		}
+	}
+	c := Config{
+		Listen: f.Listen, Token: f.Token, Insecure: f.Insecure, Workers: f.Workers, WorkersFile: f.WorkersFile, PolicyFile: f.PolicyFile,
+		ReadInterval: f.ReadInterval, CoalesceInterval: f.CoalesceInterval, LoadsInterval: f.LoadsInterval,
+		StateFile: f.StateFile, StateInterval: f.StateInterval, Learn: f.Learn, HealAfter: f.HealAfter,
+		Health: discovery.HealthConfig{
+			Path: f.Health.Path, MetricsPath: f.Health.MetricsPath, IntervalUp: f.Health.IntervalUp, IntervalDown: f.Health.IntervalDown,
+			Metrics: f.Health.MetricsInterval, Timeout: f.Health.Timeout, Failures: f.Health.Failures, Token: f.Health.Token,
+		},
+		Index:   index.Config{MaxBytes: f.Index.MaxBytes},
+		Publish: publish.Config{MinBits: f.Table.MinBits, MaxBits: f.Table.MaxBits},
+	}
+	if f.TokenFile != "" {
+		if f.Token != "" {
+			return Config{}, discovery.Problem{Source: source, Field: "token_file", What: "given beside token", Remedy: "keep one"}
+		}
+		token, err := os.ReadFile(f.TokenFile)
+		if err != nil {
+			return Config{}, fmt.Errorf("read token_file: %w", err)
+		}
+		if c.Token = strings.TrimSpace(string(token)); c.Token == "" {
+			return Config{}, discovery.Problem{Source: source, Field: "token_file", What: f.TokenFile + " is empty", Remedy: "write the token into it, or drop token_file"}
+		}
+	}
+	if f.Policy != nil {
+		text, err := yaml.Marshal(f.Policy)
+		if err != nil {
+			return Config{}, fmt.Errorf("%s: policy: %w", source, err)
+		}
+		c.Policy = text
+	}
+	return c, nil
+}

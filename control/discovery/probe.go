@@ -1,0 +1,142 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// HealthConfig sets how workers are probed. Zero values take the defaults.
+type HealthConfig struct {
+	Path         string        // "/health"
+	MetricsPath  string        // "/metrics"; "-" turns scraping off
+	IntervalUp   time.Duration // 1 s
+	IntervalDown time.Duration // 500 ms, less up to a fifth of jitter
+	Metrics      time.Duration // between two scrapes of a worker that is up; 500 ms
+	Timeout      time.Duration // of one request; 1 s
+	Failures     int           // failures in a row that mark a worker down; 2
+	// Token is sent as a bearer token, for engines that guard their endpoints.
+	Token string
+}
+
+func (c HealthConfig) withDefaults() HealthConfig {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	if c.Path == "" {
+		c.Path = "/health"
+	}
+	if c.MetricsPath == "" {
+		c.MetricsPath = "/metrics"
+	}
+	def(&c.IntervalUp, time.Second)
+	def(&c.IntervalDown, 500*time.Millisecond)
+	def(&c.Metrics, 500*time.Millisecond)
+	def(&c.Timeout, time.Second)
+	if c.Failures <= 0 {
+		c.Failures = 2
+	}
+	return c
+}
+
+const maxMetricsBytes = 8 << 20
+
+// prober asks one worker over HTTP.
+type prober struct {
+	cfg    HealthConfig
+	client *http.Client
+}
+
+func newProber(cfg HealthConfig, transport http.RoundTripper) *prober {
+	return &prober{cfg: cfg, client: &http.Client{
+		Transport: transport,
+		// A redirect is somebody else's answer.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// round checks health, and metrics when asked for and the worker is well.
+func (p *prober) round(ctx context.Context, address string, metrics bool) Observation {
+	o := p.health(ctx, address)
+	if o.OK && metrics && p.cfg.MetricsPath != "-" {
+		p.scrape(ctx, address, &o)
+	}
+	return o
+}
+
+func (p *prober) health(ctx context.Context, address string) Observation {
+	status, _, err := p.get(ctx, address, p.cfg.Path, 4<<10)
+	switch {
+	case err != nil:
+		return Observation{Refused: errors.Is(err, syscall.ECONNREFUSED), Reason: "health: " + shortError(err)}
+	case status/100 == 2:
+		return Observation{OK: true}
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		// The process lives; it only doesn't know us.
+		return Observation{OK: true, Reason: fmt.Sprintf("health: %s answers %d (set health.token)", p.cfg.Path, status)}
+	case status == http.StatusNotFound:
+		return Observation{Reason: fmt.Sprintf("health: %s answers 404 (set health.path to the engine's health path)", p.cfg.Path)}
+	default:
+		return Observation{Reason: fmt.Sprintf("health: %s answers %d", p.cfg.Path, status)}
+	}
+}
+
+func (p *prober) scrape(ctx context.Context, address string, o *Observation) {
+	status, page, err := p.get(ctx, address, p.cfg.MetricsPath, maxMetricsBytes)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s answers %d", p.cfg.MetricsPath, status)
+	}
+	if err != nil {
+		o.Reason = "metrics: " + shortError(err)
+		return
+	}
+	l, err := ParseMetrics(page)
+	if err != nil {
+		o.Reason = "metrics: " + shortError(err)
+		return
+	}
+	o.Load = &l
+}
+
+func (p *prober) get(ctx context.Context, address, path string, limit int64) (status int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("User-Agent", "warmpath-control")
+	if p.cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+p.cfg.Token)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
+	if err != nil {
+		return 0, nil, fmt.Errorf("read body: %w", err)
+	}
+	return resp.StatusCode, body, nil
+}
+
+// shortError drops the method and URL that net/http puts around an error.
+func shortError(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "timeout"
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	s := err.Error()
+	return s[:min(len(s), 200)]
+}

@@ -1,0 +1,186 @@
+package index
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// A snapshot is the models of all workers, little endian:
+//
+//	offset size
+//	0      8    dispatches so far
+//	8      4    number of workers, then for each worker
+//	0      2    ref
+//	2      1    length of the pool's name
+//	3      1    0
+//	4      4    number of nodes
+//	8      8    trust, float64
+//	16     8    prefill rate, float64, tokens/s
+//	24     8    decode time, float64, seconds/token
+//	32     8    tokens per unit of the pool, float64
+//	40     n    pool's name, then for each node, newest first
+//	0      8    fingerprint
+//	8      8    touched
+//	16     8    born
+//	24     4    parent: position of the parent among these nodes + 1; 0 none
+//	28     4    end
+//	32     4    tail | confirmed << 31
+//
+// Newest first puts every parent before its children. The frame around it
+// (version, checksum, refs) is the state file's.
+const (
+	snapshotWorkerBytes = 40
+	snapshotNodeBytes   = 36
+)
+
+// AppendSnapshot appends the snapshot of the index.
+func (x *Index) AppendSnapshot(b []byte) []byte {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	refs := make([]uint16, 0, len(x.models))
+	for ref := range x.models {
+		refs = append(refs, ref)
+	}
+	slices.Sort(refs)
+	b = slices.Grow(b, 12+x.store.live*snapshotNodeBytes+len(refs)*(snapshotWorkerBytes+40))
+	b = binary.LittleEndian.AppendUint64(b, x.seq)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(refs)))
+	position := make([]uint32, x.store.used)
+	for _, ref := range refs {
+		m, l := x.models[ref], x.learned[ref]
+		b = binary.LittleEndian.AppendUint16(b, ref)
+		b = append(b, byte(len(m.pool)), 0)
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(m.at)))
+		for _, f := range []float64{l.trust, l.prefillRate, l.decodeSeconds, x.poolOf(m.pool).tokensPerUnit} {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+		}
+		b = append(b, m.pool...)
+		n := uint32(0)
+		for id := m.newest; id != 0; id = m.node(id).older {
+			n++
+			position[id] = n
+			node := m.node(id)
+			b = binary.LittleEndian.AppendUint64(b, node.fingerprint)
+			b = binary.LittleEndian.AppendUint64(b, node.touched)
+			b = binary.LittleEndian.AppendUint64(b, node.born)
+			parent := uint32(0)
+			if node.parent != 0 {
+				parent = position[node.parent]
+			}
+			b = binary.LittleEndian.AppendUint32(b, parent)
+			b = binary.LittleEndian.AppendUint32(b, node.end)
+			tail := min(node.tail, 1<<31-1)
+			if node.confirmed {
+				tail |= 1 << 31
+			}
+			b = binary.LittleEndian.AppendUint32(b, tail)
+		}
+	}
+	return b
+}
+
+// restoredModel is one worker of a snapshot, until a live worker claims it.
+type restoredModel struct {
+	pool          string
+	learned       learned
+	tokensPerUnit float64
+	seq           uint64
+	nodes         []node // parent is the position + 1
+}
+
+// RestoreSnapshot reads a snapshot. Its entries count once AddWorker makes their
+// ref live. A damaged snapshot is refused whole.
+func (x *Index) RestoreSnapshot(b []byte) error {
+	all := b
+	fail := func(what string) error {
+		return fmt.Errorf("read index snapshot at byte %d: %s", len(all)-len(b), what)
+	}
+	if len(b) < 12 {
+		return fail("cut short")
+	}
+	seq, workers := binary.LittleEndian.Uint64(b), int(binary.LittleEndian.Uint32(b[8:]))
+	b = b[12:]
+	restored := map[uint16]*restoredModel{}
+	for range workers {
+		if len(b) < snapshotWorkerBytes {
+			return fail("cut short")
+		}
+		ref, nameLen := binary.LittleEndian.Uint16(b), int(b[2])
+		n := int(binary.LittleEndian.Uint32(b[4:]))
+		var f [4]float64
+		for i := range f {
+			f[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8+8*i:]))
+			if !(f[i] >= 0 && f[i] < 1e12) {
+				return fail("a number is out of range")
+			}
+		}
+		b = b[snapshotWorkerBytes:]
+		if len(b) < nameLen || (len(b)-nameLen)/snapshotNodeBytes < n {
+			return fail("cut short")
+		}
+		r := &restoredModel{
+			pool: string(b[:nameLen]), seq: seq, tokensPerUnit: f[3],
+			learned: learned{trust: min(f[0], 1), prefillRate: f[1], decodeSeconds: f[2]},
+			nodes:   make([]node, n),
+		}
+		b = b[nameLen:]
+		for i := range r.nodes {
+			parent, end, tail := binary.LittleEndian.Uint32(b[24:]), binary.LittleEndian.Uint32(b[28:]), binary.LittleEndian.Uint32(b[32:])
+			if int(parent) > i || end == 0 || end > 1<<24 || parent > 0 && r.nodes[parent-1].end >= end {
+				return fail(fmt.Sprintf("node %d of ref %d contradicts its parent", i, ref))
+			}
+			r.nodes[i] = node{
+				fingerprint: binary.LittleEndian.Uint64(b), touched: binary.LittleEndian.Uint64(b[8:]), born: binary.LittleEndian.Uint64(b[16:]),
+				parent: parent, end: end, tail: tail &^ (1 << 31), confirmed: tail>>31 == 1,
+			}
+			b = b[snapshotNodeBytes:]
+		}
+		if ref == 0 || restored[ref] != nil {
+			return fail(fmt.Sprintf("ref %d twice or zero", ref))
+		}
+		restored[ref] = r
+	}
+	if len(b) > 0 {
+		return fail("bytes behind the end")
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.restored = restored
+	return nil
+}
+
+// DropRestored forgets what no live worker claimed.
+func (x *Index) DropRestored() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	clear(x.restored)
+}
+
+// into fills the empty model m.
+func (r *restoredModel) into(m *model, l *learned) {
+	*l = r.learned
+	ids := make([]uint32, len(r.nodes))
+	for i := range r.nodes {
+		n := r.nodes[i]
+		if _, twice := m.at[n.fingerprint]; twice || n.fingerprint == 0 {
+			continue
+		}
+		if n.parent != 0 && ids[n.parent-1] == 0 {
+			continue
+		}
+		id := m.alloc()
+		ids[i] = id
+		*m.node(id) = node{fingerprint: n.fingerprint, touched: n.touched, born: n.born, end: n.end, ref: m.ref, confirmed: n.confirmed}
+		m.at[n.fingerprint] = id
+		m.units += uint64(n.end)
+		if n.parent != 0 {
+			m.adopt(ids[n.parent-1], id)
+		}
+		m.setTail(id, n.tail)
+		m.pushOldest(id)
+		m.holdInOrder(id)
+		m.born = max(m.born, n.born)
+	}
+}

@@ -1,0 +1,195 @@
+// Package ingest takes in what gateways report.
+//
+// A batch's way through the package: its frame is checked whole, the gateway's
+// books (requests and tokens in flight by worker) replace those of its batch
+// before, then every report chunk that wasn't seen yet is applied in order:
+// dispatches predict, dones confirm, failures mark the worker. Every chunk is
+// acknowledged, a damaged one too: sending it again wouldn't mend it.
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// Ingest applies batches. Its fields are set once, before the first batch.
+type Ingest struct {
+	Index    *index.Index
+	Fleet    *discovery.Fleet
+	Gateways *Gateways
+	// Nudge asks for a probe of a worker that was seen failing.
+	Nudge func(address string)
+	// Observing tells whether choices of the pool are only on paper.
+	Observing func(pool uint8) bool
+	Log       *slog.Logger
+
+	Counters Counters
+}
+
+// Counters count since start.
+type Counters struct {
+	Batches, Chunks, Duplicates, BadChunks atomic.Uint64
+	Marks                                  atomic.Uint64
+}
+
+// MaxBatchBytes bounds the body of a batch: 16 chunks of 128 VMs would be more,
+// a courier sends what fits.
+const MaxBatchBytes = 4 << 20
+
+var errNoGateway = errors.New("batch: no GATEWAY section")
+
+// Batch applies the frame of one batch and appends the ack frame to out. The
+// error says what is wrong with the frame; nothing was applied then.
+func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.Time, out []byte) ([]byte, error) {
+	header, err := wire.DecodeHeader(frame)
+	if err != nil {
+		return nil, err
+	}
+	if header.Kind != wire.Batch {
+		return nil, fmt.Errorf("frame: kind %d is not a batch", header.Kind)
+	}
+	var (
+		gateway  wire.Gateway
+		known    bool
+		inFlight map[uint16]wire.InFlight
+		chunks   []reports
+	)
+	err = wire.ForEachSection(frame, func(s wire.Section) error {
+		var err error
+		switch s.Type {
+		case wire.SectionGateway:
+			gateway, err = wire.DecodeGateway(s.Payload)
+			known = true
+		case wire.SectionInFlight:
+			inFlight = map[uint16]wire.InFlight{}
+			err = wire.ForEachInFlight(s.Payload, func(f wire.InFlight) error {
+				inFlight[f.Ref] = f
+				return nil
+			})
+		case wire.SectionReports:
+			var r reports
+			r.slot, r.chunk, r.records, err = wire.DecodeReports(s.Payload)
+			chunks = append(chunks, r)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		return nil, errNoGateway
+	}
+
+	in.Counters.Batches.Add(1)
+	in.Gateways.saw(&gateway, inFlight, now)
+	busy := in.busy(now)
+	var acked []byte
+	for _, r := range chunks {
+		in.Counters.Chunks.Add(1)
+		acked = wire.AppendAcked(acked, wire.Acked{Slot: r.slot, Nonce: r.chunk.Nonce, Sequence: r.chunk.Sequence})
+		if !in.Gateways.fresh(gateway.Name, r.chunk, now) {
+			in.Counters.Duplicates.Add(1)
+			continue
+		}
+		if err := in.apply(gateway.Name, r, busy, now); err != nil {
+			in.Counters.BadChunks.Add(1)
+			in.Log.Warn("report chunk damaged", "gateway", gateway.Name, "slot", r.slot, "sequence", r.chunk.Sequence, "err", err)
+		}
+	}
+
+	var flags uint16
+	if off {
+		flags = wire.FlagOff
+	}
+	out = wire.AppendHeader(out, &wire.Header{Kind: wire.Ack, Flags: flags, Epoch: epoch, From: version, To: version})
+	return wire.AppendSection(out, wire.SectionAcked, acked), nil
+}
+
+type reports struct {
+	slot    uint16
+	chunk   wire.Chunk
+	records []byte
+}
+
+// busy returns the refs at which something waits or more than one request is
+// under way, and those nobody has a recent report of.
+func (in *Ingest) busy(now time.Time) map[uint16]bool {
+	out := map[uint16]bool{}
+	totals := in.Gateways.Totals(now)
+	for _, w := range in.Fleet.Workers() {
+		if w.Load.Waiting > 0 || w.Load.Running > 1 || totals[w.Ref].Requests > 1 || now.Sub(w.LoadAt) > 5*time.Second {
+			out[w.Ref] = true
+		}
+	}
+	return out
+}
+
+func (in *Ingest) apply(gateway string, r reports, busy map[uint16]bool, now time.Time) error {
+	boot := xxhash.Sum64String(gateway) ^ r.chunk.Nonce
+	var path []index.Checkpoint
+	return wire.ForEachReport(r.records, func(rep *wire.Report) error {
+		id := index.RequestID{Gateway: boot, ID: rep.ID}
+		switch rep.Kind {
+		case wire.Dispatch:
+			path = path[:0]
+			for i := range rep.Checkpoints() {
+				path = append(path, rep.Checkpoint(i))
+			}
+			in.Index.Dispatch(index.Dispatch{
+				Request: id, Chosen: rep.Chosen, PromptUnits: rep.PromptUnits,
+				Path: path, Idle: !busy[rep.Chosen], Observe: in.Observing(rep.Pool),
+			}, now)
+		case wire.Done:
+			d := index.Done{
+				Request: id, Served: rep.Served, Outcome: index.Outcome(rep.Outcome), PredictedTokens: rep.PredictedTokens,
+				CachedTokens: rep.CachedTokens, PromptTokens: rep.PromptTokens, OutputTokens: rep.OutputTokens,
+				TTFT: -1, Total: time.Duration(rep.TotalMillis) * time.Millisecond,
+			}
+			if rep.TTFTMillis != wire.NoTTFT {
+				d.TTFT = time.Duration(rep.TTFTMillis) * time.Millisecond
+			}
+			in.Index.Done(d, now)
+			in.blame(rep, now)
+		}
+		return nil
+	})
+}
+
+// blame marks the workers that a finished request shows to be in trouble. What
+// the client did wrong (4xx other than 429) is no worker's fault.
+func (in *Ingest) blame(r *wire.Report, now time.Time) {
+	last := r.Served
+	if last == 0 {
+		last = r.Chosen
+	}
+	if r.Attempts > 1 && r.Served != 0 && r.Served != r.Chosen {
+		// The first choice failed or refused before anybody else was asked.
+		in.mark(r.Chosen, discovery.MarkRefused, "re-routed away", now, true)
+	}
+	switch {
+	case r.Outcome == wire.Refused && (r.Status == 429 || r.Status == 503):
+		in.mark(last, discovery.MarkRefused, fmt.Sprintf("refused with %d", r.Status), now, false)
+	case r.Outcome == wire.UpstreamFailure && (r.Status < 400 || r.Status >= 500 || r.Status == 429):
+		in.mark(last, discovery.MarkFailed, "connection failed or reset", now, true)
+	}
+}
+
+func (in *Ingest) mark(ref uint16, length time.Duration, why string, now time.Time, nudge bool) {
+	address, ok := in.Fleet.Mark(ref, length, why, now)
+	if !ok {
+		return
+	}
+	in.Counters.Marks.Add(1)
+	if nudge {
+		in.Nudge(address)
+	}
+}

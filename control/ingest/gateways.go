@@ -1,0 +1,171 @@
+package ingest
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+const (
+	// LiveFor is how long a gateway's books count after its last batch. It sends
+	// one at least every 2 s.
+	LiveFor = 7 * time.Second
+	// forgetAfter is how long a silent gateway is shown in the status.
+	forgetAfter = 10 * time.Minute
+	maxGateways = 1024
+)
+
+// Gateway is a copy of what is known about one gateway process.
+type Gateway struct {
+	Name          string
+	Nonce         uint64 // of the VM that is its courier
+	Epoch         uint64 // of the table it has
+	Version       uint64
+	LiveRows      int
+	FailedBatches uint64
+	LastSeen      time.Time
+	InFlight      int
+}
+
+type gatewayKey struct {
+	name  string
+	nonce uint64
+}
+
+type gateway struct {
+	Gateway
+	inFlight   map[uint16]wire.InFlight
+	superseded bool // a younger courier speaks for the gateway now
+}
+
+type chunkKey struct {
+	name  string
+	nonce uint64 // of the VM that wrote the chunk
+}
+
+type chunkMark struct {
+	sequence uint64
+	at       time.Time
+}
+
+// Gateways is the registry of gateways. A gateway is known by name and the
+// nonce of its courier: when another VM takes the courier's office over, its
+// books replace those of the one before; when two processes share a name by
+// mistake and keep talking, both count.
+type Gateways struct {
+	mu     sync.Mutex
+	byKey  map[gatewayKey]*gateway
+	chunks map[chunkKey]chunkMark
+}
+
+// NewGateways returns an empty registry.
+func NewGateways() *Gateways {
+	return &Gateways{byKey: map[gatewayKey]*gateway{}, chunks: map[chunkKey]chunkMark{}}
+}
+
+// saw records a batch. inFlight nil leaves the books as they were.
+func (g *Gateways) saw(w *wire.Gateway, inFlight map[uint16]wire.InFlight, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := gatewayKey{w.Name, w.Nonce}
+	gw := g.byKey[key]
+	if gw == nil {
+		if len(g.byKey) >= maxGateways {
+			g.forget(now, LiveFor)
+		}
+		if len(g.byKey) >= maxGateways {
+			return
+		}
+		for k, other := range g.byKey {
+			if k.name == w.Name {
+				other.superseded = true
+			}
+		}
+		gw = &gateway{}
+		g.byKey[key] = gw
+	}
+	gw.superseded = false
+	gw.Gateway = Gateway{
+		Name: w.Name, Nonce: w.Nonce, Epoch: w.Epoch, Version: w.Version, LiveRows: int(w.LiveRows),
+		FailedBatches: gw.FailedBatches + uint64(w.FailedBatches), LastSeen: now,
+	}
+	if inFlight != nil {
+		gw.inFlight = inFlight
+	}
+}
+
+// fresh reports whether the chunk is one that wasn't processed yet, and
+// remembers that it is now.
+func (g *Gateways) fresh(name string, c wire.Chunk, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := chunkKey{name, c.Nonce}
+	last, known := g.chunks[key]
+	if known && c.Sequence <= last.sequence {
+		return false
+	}
+	if !known && len(g.chunks) >= maxGateways*wire.MaxSlots {
+		return true // better counted twice than unbounded
+	}
+	g.chunks[key] = chunkMark{c.Sequence, now}
+	return true
+}
+
+// Totals sums what live gateways have in flight, by ref.
+func (g *Gateways) Totals(now time.Time) map[uint16]wire.InFlight {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := map[uint16]wire.InFlight{}
+	for _, gw := range g.byKey {
+		if gw.superseded || now.Sub(gw.LastSeen) > LiveFor {
+			continue
+		}
+		for ref, f := range gw.inFlight {
+			t := out[ref]
+			t.Ref = ref
+			t.Requests = uint16(min(int(t.Requests)+int(f.Requests), 65535))
+			t.UncachedTokens = uint32(min(uint64(t.UncachedTokens)+uint64(f.UncachedTokens), 1<<32-1))
+			out[ref] = t
+		}
+	}
+	return out
+}
+
+// List returns the gateways, by name.
+func (g *Gateways) List(now time.Time) []Gateway {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forget(now, forgetAfter)
+	out := make([]Gateway, 0, len(g.byKey))
+	for _, gw := range g.byKey {
+		if gw.superseded {
+			continue
+		}
+		copied := gw.Gateway
+		for _, f := range gw.inFlight {
+			copied.InFlight += int(f.Requests)
+		}
+		out = append(out, copied)
+	}
+	slices.SortFunc(out, func(a, b Gateway) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Nonce, b.Nonce))
+	})
+	return out
+}
+
+// forget drops who was silent for longer than age. Requires mu.
+func (g *Gateways) forget(now time.Time, age time.Duration) {
+	for key, gw := range g.byKey {
+		if now.Sub(gw.LastSeen) > age {
+			delete(g.byKey, key)
+		}
+	}
+	for key, c := range g.chunks {
+		if now.Sub(c.at) > forgetAfter {
+			delete(g.chunks, key)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/control/publish"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// publishLoop carries changes from index and fleet to the table: entries at
+// most every CoalesceInterval, loads at most every LoadsInterval, states and
+// marks at once. It is the only writer of entries, roster and loads.
+func (s *Service) publishLoop(ctx context.Context) {
+	loads := time.NewTicker(s.cfg.LoadsInterval)
+	defer loads.Stop()
+	slow := time.NewTicker(time.Second)
+	defer slow.Stop()
+	save := time.NewTicker(s.cfg.StateInterval)
+	defer save.Stop()
+	entries := time.NewTimer(0)
+	defer entries.Stop()
+	var (
+		batch publish.Batch
+		last  time.Time // of the last publishing of entries
+		armed = true
+	)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.dirty:
+			if !armed {
+				armed = true
+				entries.Reset(max(0, s.cfg.CoalesceInterval-time.Since(last)))
+			}
+		case <-entries.C:
+			armed, last = false, time.Now()
+			s.publishEntries(&batch, last)
+		case <-s.urgent:
+			s.publishFleet(&batch, time.Now())
+		case now := <-loads.C:
+			s.publishLoads(now)
+		case now := <-slow.C:
+			s.housekeeping(now)
+		case now := <-save.C:
+			if err := s.save(now); err != nil {
+				s.log.Error("state not saved", "err", err)
+			}
+		}
+	}
+}
+
+func (s *Service) publishEntries(batch *publish.Batch, now time.Time) {
+	batch.Reset()
+	s.index.Drain(func(c index.Change) { batch.Add(c.Fingerprint, c.Holders, c.PoolSize) })
+	if s.table.Apply(batch, now) {
+		t := s.table.Stats()
+		s.log.Info("table grew", "bits", t.Bits, "entries", t.Entries, "epoch", t.Epoch)
+	}
+}
+
+// publishFleet publishes roster and loads, and opens the table for the first
+// time once every worker was probed: then entries of a restored index are in
+// it, so that a gateway that comes back compares with what it has.
+func (s *Service) publishFleet(batch *publish.Batch, now time.Time) {
+	ready, _ := s.fleet.Ready()
+	s.table.SetRoster(s.rosterPayload())
+	s.publishLoads(now)
+	if !ready {
+		return
+	}
+	select {
+	case <-s.serving:
+	default:
+		s.publishEntries(batch, now)
+		close(s.serving)
+		close(s.ready)
+		s.log.Info("control service is ready", "workers", len(s.fleet.Workers()), "entries", s.table.Stats().Entries, "learning", s.learning.Load())
+	}
+}
+
+func (s *Service) rosterPayload() []byte {
+	var b []byte
+	for _, w := range s.published() {
+		pool, _ := s.policy.Load().poolIndex(w.Pool)
+		b = wire.AppendWorker(b, &wire.Worker{
+			Ref: w.Ref, Pool: pool, Generation: w.Generation, BlockTokens: uint16(w.BlockTokens),
+			MaxRunning: uint16(w.MaxRunning), QueueLimit: uint16(w.QueueLimit), Address: []byte(w.Address),
+		})
+	}
+	return b
+}
+
+// published are the workers that gateways know: those with a ref, in a pool of
+// the policy.
+func (s *Service) published() []discovery.Worker {
+	all := s.fleet.Workers()
+	out := all[:0]
+	for _, w := range all {
+		if _, ok := s.policy.Load().poolIndex(w.Pool); ok && w.Ref != 0 {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func (s *Service) publishLoads(now time.Time) {
+	workers := s.published()
+	totals := s.gateways.Totals(now)
+	records := make([]publish.Load, 0, len(workers))
+	for _, w := range workers {
+		r := publish.Load{
+			Load: wire.Load{
+				Ref: w.Ref, State: uint8(w.State), Running: uint16(w.Load.Running), Waiting: uint16(w.Load.Waiting),
+				KVShare: float32(w.Load.KVShare), Trust: 1,
+				FleetInFlight: totals[w.Ref].Requests, FleetUncachedTokens: totals[w.Ref].UncachedTokens,
+			},
+			At: w.LoadAt,
+		}
+		if r.At.IsZero() {
+			// Nobody exports its load; that it answered is all there is to know.
+			r.At = w.LastSeen
+		}
+		if w.AvoidUntil.After(now) {
+			r.AvoidUntil = w.AvoidUntil
+		}
+		if st, ok := s.index.Worker(w.Ref); ok {
+			r.Trust, r.PrefillRate, r.DecodeSecondsPerToken = float32(st.Trust), float32(st.PrefillRate), float32(st.DecodeSeconds)
+		}
+		records = append(records, r)
+	}
+	s.table.SetLoads(records, now)
+}
+
+// housekeeping runs once a second.
+func (s *Service) housekeeping(now time.Time) {
+	s.index.Tick(now)
+	s.gateways.List(now)
+	if s.learning.Load() && !now.Before(s.learnUntil) {
+		s.learning.Store(false)
+		s.log.Info("learning is over", "entries", s.table.Stats().Entries)
+	}
+	s.heal(now)
+	units := map[string]int{}
+	for i := range s.policy.Load().parsed.Pools {
+		name := s.policy.Load().parsed.Pools[i].Name
+		if u, ok := s.index.RingUnits(name); ok {
+			units[name] = u
+		}
+	}
+	if err := s.editPolicy(func(d *document) (*document, error) { return d.withRing(units) }); err != nil {
+		s.log.Error("discriminating position not published", "err", err)
+	}
+}
+
+// heal starts a new epoch once, some time after a start without state: what
+// gateways kept from before and nobody confirmed goes then. Snapshots that no
+// worker claimed go too.
+func (s *Service) heal(now time.Time) {
+	if now.Sub(s.started) < s.cfg.HealAfter || s.healed {
+		return
+	}
+	s.healed = true
+	s.index.DropRestored()
+	if !s.learnUntil.IsZero() {
+		s.table.NewEpoch(now)
+	}
+}

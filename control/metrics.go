@@ -1,0 +1,191 @@
+package control
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are registered in a registry of the service's own: two services in
+// one process (the demo, tests) don't meet. Labels take values from fixed sets
+// or from the worker list, never from requests.
+type metrics struct {
+	registry     *prometheus.Registry
+	requests     *prometheus.CounterVec
+	seconds      *prometheus.HistogramVec
+	batchSeconds prometheus.Histogram
+}
+
+func newMetrics(s *Service) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmpath_control_http_requests_total", Help: "Requests by path of the API and status code.",
+		}, []string{"path", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "warmpath_control_http_request_seconds", Help: "Time of requests by path; long-polls include their wait.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
+		}, []string{"path"}),
+		batchSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "warmpath_control_batch_apply_seconds", Help: "Time to apply one batch.", Buckets: prometheus.ExponentialBuckets(0.00005, 4, 9),
+		}),
+	}
+	m.registry.MustRegister(m.requests, m.seconds, m.batchSeconds, collectors.NewGoCollector(), &collector{s})
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+var knownPaths = map[string]bool{
+	"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.yaml": true, "/v1/table": true, "/v1/table/pages": true,
+	"/v1/batch": true, "/v1/status": true, "/v1/mode": true, "/v1/workers": true, "/v1/workers/drain": true, "/v1/policy": true,
+}
+
+func (m *metrics) instrument(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := "other"
+		if knownPaths[r.URL.Path] {
+			path = r.URL.Path
+		}
+		begin := time.Now()
+		rec := &recorder{ResponseWriter: w, code: http.StatusOK}
+		next.ServeHTTP(rec, r)
+		m.requests.WithLabelValues(path, strconv.Itoa(rec.code)).Inc()
+		m.seconds.WithLabelValues(path).Observe(time.Since(begin).Seconds())
+	})
+}
+
+type recorder struct {
+	http.ResponseWriter
+	code int
+}
+
+func (r *recorder) WriteHeader(code int) {
+	r.code = code
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// collector reads the state of the service when it is scraped.
+type collector struct{ s *Service }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("warmpath_control_"+name, help, labels, nil)
+}
+
+var (
+	descWorkers      = desc("workers", "Workers by pool and state.", "pool", "state")
+	descWorkerTrust  = desc("worker_trust", "Share of proven prefixes that the worker still held, EWMA.", "worker")
+	descWorkerItems  = desc("worker_entries", "Checkpoints the worker is believed to hold.", "worker")
+	descWorkerFlight = desc("worker_in_flight", "Requests in flight from all gateways.", "worker")
+	descWorkerAge    = desc("worker_load_age_seconds", "Age of the worker's load report.", "worker")
+	descWorkerAvoid  = desc("worker_avoided", "1 while the worker has a negative mark.", "worker")
+	descGateways     = desc("gateways", "Gateways that reported within 7 s.")
+	descLag          = desc("gateway_versions_behind_max", "How many versions the slowest live gateway is behind.")
+	descEntries      = desc("table_entries", "Entries of the published table.")
+	descTableBytes   = desc("table_bytes", "Bytes of its pages.")
+	descTableBits    = desc("table_bits", "Its size class.")
+	descTableVersion = desc("table_version", "Its version.")
+	descTableDropped = desc("table_dropped_total", "Entries that found no room in their page.")
+	descIndexBytes   = desc("index_bytes", "Bytes of the index, as held against its cap.")
+	descIndexNodes   = desc("index_entries", "Checkpoint holdings in the index.")
+	descPending      = desc("index_pending", "Dispatches without a done report yet.")
+	descEvents       = desc("events_total", "What reports led to, by kind.", "kind")
+	descTokens       = desc("tokens_total", "Prompt tokens of done reports: predicted to be cached, cached as the engine said, and the lesser of both.", "kind")
+	descLearning     = desc("learning", "1 while gateways are told to keep their pages.")
+	descOff          = desc("off", "1 while the fleet is switched to observe.")
+)
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descWorkers, descWorkerTrust, descWorkerItems, descWorkerFlight, descWorkerAge, descWorkerAvoid, descGateways, descLag,
+		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
+		descPending, descEvents, descTokens, descLearning, descOff,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	st := c.s.Status()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	states := map[[2]string]int{}
+	for _, w := range st.Workers {
+		states[[2]string{w.Pool, w.State}]++
+		gauge(descWorkerTrust, w.Trust, w.Address)
+		gauge(descWorkerItems, float64(w.Entries), w.Address)
+		gauge(descWorkerFlight, float64(w.InFlight), w.Address)
+		gauge(descWorkerAge, w.LoadAge, w.Address)
+		gauge(descWorkerAvoid, truth(w.AvoidSeconds > 0), w.Address)
+	}
+	for k, n := range states {
+		gauge(descWorkers, float64(n), k[0], k[1])
+	}
+	live, behind := 0, uint64(0)
+	for _, g := range st.Gateways {
+		if g.Age > 7 {
+			continue
+		}
+		live++
+		if g.TableEpoch == st.Table.Epoch && g.TableVersion < st.Table.Version {
+			behind = max(behind, st.Table.Version-g.TableVersion)
+		}
+	}
+	gauge(descGateways, float64(live))
+	gauge(descLag, float64(behind))
+	gauge(descEntries, float64(st.Table.Entries))
+	gauge(descTableBytes, float64(st.Table.Bytes))
+	gauge(descTableBits, float64(st.Table.Bits))
+	gauge(descTableVersion, float64(st.Table.Version))
+	count(descTableDropped, st.Table.Dropped)
+	gauge(descIndexBytes, float64(st.Index.Bytes))
+	gauge(descIndexNodes, float64(st.Index.Entries))
+	gauge(descPending, float64(st.Index.Pending))
+	k := st.Counters
+	for _, e := range []struct {
+		kind  string
+		value uint64
+	}{
+		{"batch", k.Batches},
+		{"chunk", k.Chunks},
+		{"bad_chunk", k.BadChunks},
+		{"dispatch", k.Dispatches},
+		{"done", k.Dones},
+		{"unknown_ref", k.UnknownRef},
+		{"unknown_request", k.UnknownRequest},
+		{"moved", k.Moved},
+		{"undone", k.Undone},
+		{"shortfall", k.Shortfalls},
+		{"usage_missing", k.UsageMissing},
+		{"evicted", k.Evicted},
+		{"evicted_for_bytes", k.EvictedBytes},
+		{"mark", k.Marks},
+	} {
+		count(descEvents, e.value, e.kind)
+	}
+	count(descTokens, k.PredictedTokens, "predicted")
+	count(descTokens, k.CachedTokens, "cached")
+	count(descTokens, k.CameTrueTokens, "came_true")
+	gauge(descLearning, truth(st.Learning))
+	gauge(descOff, truth(st.Off))
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,191 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/shared/policy"
+)
+
+// maxPolicyBytes keeps the POLICY section a small part of a frame.
+const maxPolicyBytes = 32 << 10
+
+// document is the policy as written, with every default filled in. It is never
+// changed: edits make another one.
+type document struct {
+	off     bool
+	pools   []map[string]any
+	fixed   map[string]bool // pools whose ring_units the author gave
+	derived bool            // made from the worker list
+	parsed  *policy.Set
+	text    []byte // the POLICY section
+}
+
+// parsePolicy reads a policy in YAML or JSON and refuses it whole when anything
+// is unknown or out of range.
+func parsePolicy(source string, data []byte) (*document, error) {
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, policyFailure(source+": "+err.Error(), "write the policy as YAML or JSON with the keys off and pools")
+	}
+	// The strict reader of the shared package looks first: it knows every key.
+	if _, err := policy.Parse(text); err != nil {
+		return nil, refusedPolicy(source, err)
+	}
+	var raw struct {
+		Off   bool             `json:"off"`
+		Pools []map[string]any `json:"pools"`
+	}
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return nil, policyFailure(source+": "+err.Error(), "pools is a list of objects")
+	}
+	d := &document{off: raw.Off, pools: raw.Pools, fixed: map[string]bool{}}
+	for _, pool := range d.pools {
+		if _, ok := pool["ring_units"]; ok {
+			d.fixed[fmt.Sprint(pool["name"])] = true
+		}
+	}
+	return d.render(source)
+}
+
+// derivePolicy is the policy of a fleet without one: each pool serves the model
+// of its name, a single pool or the one named default serves all others.
+func derivePolicy(pools []string) (*document, error) {
+	pools = slices.Clone(pools)
+	slices.Sort(pools)
+	pools = slices.Compact(pools)
+	if len(pools) == 0 {
+		pools = []string{"default"}
+	}
+	d := &document{fixed: map[string]bool{}, derived: true}
+	for _, name := range pools {
+		model := name
+		if len(pools) == 1 || name == "default" {
+			model = "*"
+		}
+		d.pools = append(d.pools, map[string]any{"name": name, "models": []any{model}})
+	}
+	return d.render("policy")
+}
+
+// render fills defaults in, writes the text and checks it once more.
+func (d *document) render(source string) (*document, error) {
+	set, err := policy.Parse(d.marshal())
+	if err != nil {
+		return nil, refusedPolicy(source, err)
+	}
+	for i := range d.pools {
+		p, pool := d.pools[i], &set.Pools[i]
+		p["index"], p["mode"], p["cluster"] = pool.Index, pool.Mode.String(), pool.Cluster
+		p["ring_units"], p["unit_bytes"] = pool.RingUnits, pool.UnitBytes
+		if _, ok := p["policy"]; !ok {
+			p["policy"] = map[string]any{"name": pool.Policy.Name.String()}
+		}
+	}
+	d.parsed, d.text = set, d.marshal()
+	if len(d.text) > maxPolicyBytes {
+		return nil, policyFailure(fmt.Sprintf("%s: %d bytes, the limit is %d", source, len(d.text), maxPolicyBytes), `name fewer models; "*" takes the rest`)
+	}
+	return d, nil
+}
+
+func (d *document) marshal() []byte {
+	text, err := json.Marshal(map[string]any{"off": d.off, "pools": d.pools})
+	if err != nil {
+		// Everything in it came out of a JSON decoder.
+		panic(fmt.Sprintf("control: policy can't be written: %v", err))
+	}
+	return text
+}
+
+// edit returns a copy changed by f.
+func (d *document) edit(f func(*document) error) (*document, error) {
+	c := &document{off: d.off, fixed: d.fixed, derived: d.derived}
+	for _, pool := range d.pools {
+		m := make(map[string]any, len(pool))
+		for k, v := range pool {
+			m[k] = v
+		}
+		c.pools = append(c.pools, m)
+	}
+	if err := f(c); err != nil {
+		return nil, err
+	}
+	return c.render("policy")
+}
+
+func (d *document) withMode(pool, mode string) (*document, error) {
+	return d.edit(func(c *document) error {
+		for _, p := range c.pools {
+			if p["name"] == pool {
+				p["mode"] = mode
+				return nil
+			}
+		}
+		return &api.Failure{Status: http.StatusNotFound, Code: "no_such_pool", Message: fmt.Sprintf("no pool %q in the policy", pool), Remedy: "see GET /v1/policy for the pools"}
+	})
+}
+
+func (d *document) withOff(off bool) (*document, error) {
+	return d.edit(func(c *document) error { c.off = off; return nil })
+}
+
+// withRing takes discriminating positions over, except where the author fixed
+// one. nil when nothing changes.
+func (d *document) withRing(units map[string]int) (*document, error) {
+	changes := false
+	for i := range d.parsed.Pools {
+		p := &d.parsed.Pools[i]
+		if u, ok := units[p.Name]; ok && !d.fixed[p.Name] && u != p.RingUnits {
+			changes = true
+		}
+	}
+	if !changes {
+		return nil, nil
+	}
+	return d.edit(func(c *document) error {
+		for _, p := range c.pools {
+			name := fmt.Sprint(p["name"])
+			if u, ok := units[name]; ok && !d.fixed[name] {
+				p["ring_units"] = u
+			}
+		}
+		return nil
+	})
+}
+
+// poolIndex returns the number of a pool in reports and roster.
+func (d *document) poolIndex(name string) (uint8, bool) {
+	if p := d.parsed.ByName(name); p != nil {
+		return p.Index, true
+	}
+	return 0, false
+}
+
+// observing tells whether choices of a pool are only on paper.
+func (d *document) observing(index uint8) bool {
+	p := d.parsed.ByIndex(index)
+	return p == nil || d.parsed.Mode(p) == policy.Observe
+}
+
+func refusedPolicy(source string, err error) error {
+	var p *policy.Error
+	if errors.As(err, &p) {
+		place := p.Place
+		if place != "" {
+			place += ": "
+		}
+		return policyFailure(source+": "+place+p.Fault, p.Remedy)
+	}
+	return policyFailure(source+": "+err.Error(), "")
+}
+
+func policyFailure(message, remedy string) error {
+	return &api.Failure{Status: http.StatusBadRequest, Code: "bad_policy", Message: message, Remedy: remedy}
+}

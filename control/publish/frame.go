@@ -1,0 +1,282 @@
+package publish
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/table"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// FlagKeepPages, beside wire.FlagResync: this control service has just started
+// without an index and is learning it anew. Keep the pages you have, at the
+// geometry they have; take roster, loads, policy and sets; go on with the
+// changes of the new epoch.
+const FlagKeepPages = 4
+
+// Load is one record of the LOADS section with the times that its ages come
+// from.
+type Load struct {
+	wire.Load
+	At         time.Time // of the report; zero never
+	AvoidUntil time.Time
+}
+
+type loadSection struct {
+	records []Load
+	at      uint64
+	sent    time.Time
+}
+
+// loadsRefresh is how often loads that didn't change are sent again: their ages
+// did.
+const loadsRefresh = time.Second
+
+// SetRoster replaces the ROSTER section.
+func (t *Table) SetRoster(payload []byte) { t.setSection(&t.roster, payload) }
+
+// SetPolicy replaces the POLICY section and the OFF flag in one version.
+func (t *Table) SetPolicy(payload []byte, off bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if bytes.Equal(t.policy.payload, payload) && t.off == off && t.policy.at > 0 {
+		return
+	}
+	t.bump()
+	t.policy = section{payload: slices.Clone(payload), at: t.version}
+	if t.off != off {
+		t.off, t.offAt = off, t.version
+	}
+	t.wake()
+}
+
+func (t *Table) setSection(s *section, payload []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.at > 0 && bytes.Equal(s.payload, payload) {
+		return
+	}
+	t.bump()
+	*s = section{payload: slices.Clone(payload), at: t.version}
+	t.wake()
+}
+
+// SetLoads replaces the LOADS section. Gateways are told when something other
+// than an age changed, or when the last telling is a second old.
+func (t *Table) SetLoads(records []Load, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := &t.loads
+	aged := l.at > 0 && now.Sub(l.sent) >= loadsRefresh
+	if l.at > 0 && !aged && slices.EqualFunc(l.records, records, sameLoad) {
+		return
+	}
+	t.bump()
+	*l = loadSection{records: slices.Clone(records), at: t.version, sent: now}
+	t.wake()
+}
+
+func sameLoad(a, b Load) bool {
+	// A tenth of a point of KV share, trust or rate changes no decision.
+	near := func(x, y float32) bool { return math.Abs(float64(x-y)) <= 0.001*max(1, float64(x)) }
+	return a.Ref == b.Ref && a.State == b.State && a.Running == b.Running && a.Waiting == b.Waiting &&
+		a.FleetInFlight == b.FleetInFlight && a.FleetUncachedTokens == b.FleetUncachedTokens &&
+		a.AvoidUntil.Equal(b.AvoidUntil) && near(a.KVShare, b.KVShare) && near(a.Trust, b.Trust) &&
+		near(a.PrefillRate, b.PrefillRate) && near(a.DecodeSecondsPerToken, b.DecodeSecondsPerToken)
+}
+
+func (l *loadSection) payload(b []byte, now time.Time) []byte {
+	for i := range l.records {
+		r := l.records[i]
+		r.AgeMillis = wire.Never
+		if !r.At.IsZero() {
+			r.AgeMillis = millis(now.Sub(r.At))
+		}
+		r.AvoidMillis = millis(r.AvoidUntil.Sub(now))
+		b = wire.AppendLoad(b, &r.Load)
+	}
+	return b
+}
+
+func millis(d time.Duration) uint32 {
+	return uint32(min(max(d.Milliseconds(), 0), math.MaxUint32-1))
+}
+
+type frameKey struct{ epoch, from uint64 }
+
+type cachedFrame struct {
+	frame []byte
+	built time.Time
+}
+
+// frameFresh is how long a built frame serves gateways at the same version:
+// ages in it are wrong by at most this.
+const frameFresh = 20 * time.Millisecond
+
+// Update returns the frame that brings a gateway from (epoch, version) to now,
+// or as far as one frame goes. ok is false when there is nothing new. The frame
+// is shared: don't change it.
+func (t *Table) Update(epoch, version uint64, now time.Time) (frame []byte, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	resync := epoch != t.epoch || version < t.logFrom || version > t.version
+	if !resync && version == t.version {
+		return nil, false
+	}
+	key := frameKey{epoch, version}
+	if c, hit := t.frames[key]; hit && now.Sub(c.built) < frameFresh {
+		return c.frame, true
+	}
+	if resync {
+		frame = t.resync(epoch, version, now)
+	} else {
+		frame = t.delta(version, now)
+	}
+	if t.frames == nil {
+		t.frames = map[frameKey]cachedFrame{}
+	}
+	if len(t.frames) > 64 {
+		clear(t.frames)
+	}
+	t.frames[key] = cachedFrame{frame, now}
+	return frame, true
+}
+
+func (t *Table) header(flags uint16, from, to uint64) []byte {
+	if t.off {
+		flags |= wire.FlagOff
+	}
+	return wire.AppendHeader(make([]byte, 0, 4096), &wire.Header{Kind: wire.Update, Flags: flags, Epoch: t.epoch, From: from, To: to})
+}
+
+// resync: everything about the fleet, and the digests to compare pages by.
+func (t *Table) resync(epoch, from uint64, now time.Time) []byte {
+	flags := uint16(wire.FlagResync)
+	if epoch != 0 && !t.own[epoch] && now.Before(t.keepEnd) {
+		flags |= FlagKeepPages
+	}
+	b := t.header(flags, from, t.version)
+	geometry := binary.LittleEndian.AppendUint32([]byte{t.bits, 0, 0, 0}, uint32(t.entries))
+	b = wire.AppendSection(b, wire.SectionGeometry, geometry)
+	b = t.about(b, now, func(uint64) bool { return true })
+	b, mark := wire.BeginSection(b, wire.SectionDigests)
+	for _, d := range t.digests {
+		b = binary.LittleEndian.AppendUint64(b, d)
+	}
+	return wire.EndSection(b, mark)
+}
+
+// about appends the sections about fleet and policy that want says.
+func (t *Table) about(b []byte, now time.Time, want func(at uint64) bool) []byte {
+	if want(t.roster.at) {
+		b = wire.AppendSection(b, wire.SectionRoster, t.roster.payload)
+	}
+	if want(t.loads.at) {
+		b = wire.AppendSection(b, wire.SectionLoads, t.loads.payload(nil, now))
+	}
+	if want(t.policy.at) {
+		b = wire.AppendSection(b, wire.SectionPolicy, t.policy.payload)
+	}
+	if want(t.setsAt) {
+		b = wire.AppendSection(b, wire.SectionSets, t.sets.payload(nil))
+	}
+	return b
+}
+
+// delta: what changed after version from.
+func (t *Table) delta(from uint64, now time.Time) []byte {
+	b := t.header(0, from, 0)
+	b = t.about(b, now, func(at uint64) bool { return at > from })
+	fingerprints, to := t.changesSince(from, wire.MaxBody-len(b)-2*wire.SectionHeaderBytes)
+	binary.LittleEndian.PutUint64(b[24:], to)
+	var removes []byte
+	if len(fingerprints) > 0 {
+		var mark int
+		b = slices.Grow(b, len(fingerprints)*table.EntryBytes+wire.SectionHeaderBytes)
+		b, mark = wire.BeginSection(b, wire.SectionPuts)
+		for _, fp := range fingerprints {
+			page, _ := t.page(fp, false)
+			if e, ok := page.Lookup(fp); ok {
+				b = table.AppendEntry(b, &e)
+			} else {
+				removes = binary.LittleEndian.AppendUint64(removes, fp)
+			}
+		}
+		b = wire.EndSection(b, mark)
+	}
+	if len(removes) > 0 {
+		b = wire.AppendSection(b, wire.SectionRemoves, removes)
+	}
+	return b
+}
+
+// changesSince returns the fingerprints that changed after from, each once, and
+// the version they lead to: the current one, or an earlier one when more than
+// room bytes of entries would be needed.
+func (t *Table) changesSince(from uint64, room int) (fingerprints []uint64, to uint64) {
+	at := func(i int) logged { return t.log[(t.logHead+i)%len(t.log)] }
+	low, high := 0, t.logLen
+	for low < high {
+		if middle := (low + high) / 2; at(middle).version <= from {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	limit := room / table.EntryBytes
+	end := t.logLen
+	if end-low > limit {
+		for end = low + limit; end > low && at(end).version == at(end-1).version; {
+			end--
+		}
+	}
+	to = t.version
+	if end < t.logLen {
+		to = at(end).version - 1
+	}
+	fingerprints = make([]uint64, 0, end-low)
+	for i := low; i < end; i++ {
+		fingerprints = append(fingerprints, at(i).fingerprint)
+	}
+	slices.Sort(fingerprints)
+	return slices.Compact(fingerprints), to
+}
+
+// Moved: the caller asks for pages of an epoch or geometry that is no more.
+type Moved struct {
+	Epoch uint64
+	Bits  uint8
+}
+
+func (m *Moved) Error() string {
+	return fmt.Sprintf("the table moved on to epoch %d, %d bits", m.Epoch, m.Bits)
+}
+
+// Pages returns the frame with the non-empty pages of a range. The error is
+// *Moved when epoch or bits aren't the current ones.
+func (t *Table) Pages(epoch uint64, bits uint8, r int) ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if epoch != t.epoch || bits != t.bits {
+		return nil, &Moved{t.epoch, t.bits}
+	}
+	if r < 0 || r >= len(t.digests) {
+		return nil, fmt.Errorf("range %d of %d", r, len(t.digests))
+	}
+	first := r * table.RangePages
+	pages := t.pages[first:min(first+table.RangePages, len(t.pages))]
+	size := wire.HeaderBytes + wire.SectionHeaderBytes
+	for _, p := range pages {
+		size += len(p)
+	}
+	b := wire.AppendHeader(make([]byte, 0, size), &wire.Header{Kind: wire.Pages, Epoch: t.epoch, From: 0, To: t.version})
+	b, mark := wire.BeginSection(b, wire.SectionPages)
+	for _, p := range pages {
+		b = append(b, p...)
+	}
+	return wire.EndSection(b, mark), nil
+}

@@ -1,0 +1,397 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/control/ingest"
+	"github.com/warmpath/warmpath/control/publish"
+	"github.com/warmpath/warmpath/docs"
+)
+
+// Service is the control service.
+type Service struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+	ln      net.Listener
+	handler http.Handler
+	metrics *metrics
+
+	fleet    *discovery.Fleet
+	monitor  *discovery.Monitor
+	index    *index.Index
+	gateways *ingest.Gateways
+	ingest   *ingest.Ingest
+	table    *publish.Table
+
+	policyMu sync.Mutex // serialises edits
+	policy   atomic.Pointer[document]
+
+	learning   atomic.Bool
+	learnUntil time.Time
+
+	listsFile []byte // contents New read, for the watchers
+	policyDoc []byte
+
+	dirty    chan struct{} // entries changed
+	urgent   chan struct{} // roster, a state or a mark changed
+	serving  chan struct{}
+	ready    chan struct{}
+	stopping chan struct{}
+	ran      atomic.Bool
+	healed   bool // of the publish loop
+}
+
+// New checks cfg, reads its files and binds the address. Nothing runs before
+// Run. Close releases the address of a service that is never run.
+func New(cfg Config) (*Service, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	s := &Service{
+		cfg: cfg, log: cfg.Logger, started: now,
+		index: index.New(cfg.Index), gateways: ingest.NewGateways(),
+		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
+	}
+	cfg.Publish.Value = s.index.Touched
+	s.table = publish.New(cfg.Publish, now)
+	s.fleet = discovery.NewFleet(cfg.Fleet, discovery.Hooks{
+		Added:   func(w discovery.Worker) { s.index.AddWorker(workerSpec(w)); kick(s.dirty) },
+		Updated: func(w discovery.Worker) { s.index.AddWorker(workerSpec(w)); kick(s.dirty) },
+		Retired: func(ref uint16) { s.index.RemoveWorker(ref); kick(s.dirty) },
+		Changed: func(urgent bool) {
+			if urgent {
+				kick(s.urgent)
+			}
+		},
+	})
+	s.monitor = discovery.NewMonitor(s.fleet, cfg.Health, cfg.Transport, s.log)
+	s.ingest = &ingest.Ingest{
+		Index: s.index, Fleet: s.fleet, Gateways: s.gateways, Log: s.log, Nudge: s.monitor.Nudge,
+		Observing: func(pool uint8) bool { return s.policy.Load().observing(pool) },
+	}
+	if !s.restore() && cfg.Learn > 0 {
+		s.learnUntil = now.Add(cfg.Learn)
+		s.learning.Store(true)
+		s.table.KeepUntil(s.learnUntil)
+	}
+	if err := s.firstLists(); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.ln, err = cfg.listen(); err != nil {
+		return nil, err
+	}
+	s.metrics = newMetrics(s)
+	s.handler = s.metrics.instrument(api.New(s, api.Config{
+		Token: cfg.Token, OpenAPI: docs.OpenAPI, Metrics: s.metrics.handler(), Log: s.log,
+		MaxBatchBytes: ingest.MaxBatchBytes, MaxDocumentBytes: discovery.MaxListBytes,
+	}))
+	return s, nil
+}
+
+// firstLists takes policy and workers in, from the config or its files.
+func (s *Service) firstLists() error {
+	var specs []discovery.Spec
+	var err error
+	switch {
+	case s.cfg.WorkersFile != "":
+		if s.listsFile, err = discovery.ReadBounded(s.cfg.WorkersFile); err == nil {
+			specs, err = discovery.Parse(s.cfg.WorkersFile, s.listsFile)
+		}
+	default:
+		specs, err = discovery.Check(s.cfg.Workers)
+	}
+	if err != nil {
+		return fmt.Errorf("read worker list: %w", err)
+	}
+	s.policyDoc = s.cfg.Policy
+	source := "policy"
+	if s.cfg.PolicyFile != "" {
+		source = s.cfg.PolicyFile
+		if s.policyDoc, err = discovery.ReadBounded(source); err != nil {
+			return fmt.Errorf("read policy: %w", err)
+		}
+	}
+	var d *document
+	if s.policyDoc != nil {
+		d, err = parsePolicy(source, s.policyDoc)
+	} else {
+		d, err = derivePolicy(poolsOf(specs))
+	}
+	if err != nil {
+		return err
+	}
+	s.setDocument(d)
+	return s.SetWorkers(specs)
+}
+
+// Close releases the address of a service that was not run.
+func (s *Service) Close() error { return s.ln.Close() }
+
+// Addr is the bound address.
+func (s *Service) Addr() string { return s.ln.Addr().String() }
+
+// URL is http:// and Addr.
+func (s *Service) URL() string { return "http://" + s.Addr() }
+
+// Handler is the HTTP API.
+func (s *Service) Handler() http.Handler { return s.handler }
+
+// Ready is closed when the service listens and every worker was probed once.
+func (s *Service) Ready() <-chan struct{} { return s.ready }
+
+// Serving is closed once the table may be handed out.
+func (s *Service) Serving() <-chan struct{} { return s.serving }
+
+// Stopping is closed when the service begins to end.
+func (s *Service) Stopping() <-chan struct{} { return s.stopping }
+
+// Table is the published table.
+func (s *Service) Table() *publish.Table { return s.table }
+
+// Run serves until ctx ends, then drains: long-polls return at once, requests
+// under way finish, the state file is written. It returns nil after a clean
+// end, and may be called once.
+func (s *Service) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return errors.New("control: Run was called before")
+	}
+	server := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       api.MaxWait + 30*time.Second,
+		WriteTimeout:      api.MaxWait + 30*time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		err := server.Serve(s.ln)
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("serve %s: %w", s.Addr(), err)
+	})
+	group.Go(func() error { return s.monitor.Run(ctx) })
+	group.Go(func() error { s.publishLoop(ctx); return nil })
+	if s.cfg.WorkersFile != "" {
+		group.Go(func() error {
+			return discovery.Watch(ctx, s.cfg.WorkersFile, s.listsFile, s.cfg.ReadInterval, s.log, s.workersFile)
+		})
+	}
+	if s.cfg.PolicyFile != "" {
+		group.Go(func() error {
+			return discovery.Watch(ctx, s.cfg.PolicyFile, s.policyDoc, s.cfg.ReadInterval, s.log, s.SetPolicy)
+		})
+	}
+	s.log.Info("control service listens", "address", s.Addr(), "token", s.cfg.Token != "")
+	group.Go(func() error {
+		<-ctx.Done()
+		close(s.stopping)
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
+		defer cancel()
+		err := server.Shutdown(drain)
+		if err != nil {
+			_ = server.Close()
+			err = fmt.Errorf("drain: %w", err)
+		}
+		return err
+	})
+	err := group.Wait()
+	if saveErr := s.save(time.Now()); saveErr != nil {
+		s.log.Error("state not saved", "err", saveErr)
+		err = errors.Join(err, saveErr)
+	}
+	s.log.Info("control service ended", "err", err)
+	return err
+}
+
+// Batch applies a batch frame; see package ingest.
+func (s *Service) Batch(frame []byte) ([]byte, error) {
+	begin := time.Now()
+	epoch, version, off := s.table.Position()
+	ack, err := s.ingest.Batch(frame, epoch, version, off, begin, nil)
+	if err == nil {
+		s.metrics.batchSeconds.Observe(time.Since(begin).Seconds())
+		kick(s.dirty)
+	}
+	return ack, err
+}
+
+// SetWorkers replaces the worker list. The list is refused whole when anything
+// in it is wrong.
+func (s *Service) SetWorkers(specs []discovery.Spec) error {
+	specs, err := discovery.Check(specs)
+	if err != nil {
+		return badList(err)
+	}
+	s.policyMu.Lock()
+	if d := s.policy.Load(); d.derived {
+		next, err := derivePolicy(poolsOf(specs))
+		if err != nil {
+			s.policyMu.Unlock()
+			return err
+		}
+		// Modes set at run time outlive a change of the list.
+		next, err = next.edit(func(c *document) error {
+			c.off = d.off
+			for _, p := range c.pools {
+				if old := d.parsed.ByName(fmt.Sprint(p["name"])); old != nil {
+					p["mode"], p["ring_units"] = old.Mode.String(), old.RingUnits
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			s.policyMu.Unlock()
+			return err
+		}
+		s.setDocument(next)
+	}
+	s.policyMu.Unlock()
+	for _, name := range poolsOf(specs) {
+		if _, ok := s.policy.Load().poolIndex(name); !ok {
+			s.log.Warn("workers of a pool that the policy doesn't have get no requests", "pool", name)
+		}
+	}
+	s.monitor.SetList(specs)
+	return nil
+}
+
+func (s *Service) workersFile(data []byte) error {
+	specs, err := discovery.Parse(s.cfg.WorkersFile, data)
+	if err != nil {
+		return err
+	}
+	return s.SetWorkers(specs)
+}
+
+// PutWorkers is SetWorkers on a YAML or JSON body.
+func (s *Service) PutWorkers(body []byte) error {
+	if s.cfg.WorkersFile != "" {
+		return &api.Failure{Status: http.StatusConflict, Code: "list_from_file", Message: "the worker list comes from " + s.cfg.WorkersFile, Remedy: "edit the file: it is watched"}
+	}
+	specs, err := discovery.Parse("body", body)
+	if err != nil {
+		return badList(err)
+	}
+	return s.SetWorkers(specs)
+}
+
+// Drain sets or lifts the drain of a worker until it leaves the list.
+func (s *Service) Drain(address string, on bool) error {
+	if err := s.fleet.Drain(address, on, time.Now()); err != nil {
+		return badList(err)
+	}
+	return nil
+}
+
+func badList(err error) error {
+	var p discovery.Problem
+	if !errors.As(err, &p) {
+		return err
+	}
+	return &api.Failure{Status: http.StatusBadRequest, Code: "bad_workers", Message: err.Error(), Remedy: p.Remedy}
+}
+
+// SetPolicy swaps the policy; a bad one is refused whole.
+func (s *Service) SetPolicy(doc []byte) error {
+	d, err := parsePolicy("policy", doc)
+	if err != nil {
+		return err
+	}
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	s.setDocument(d)
+	return nil
+}
+
+// PutPolicy is SetPolicy for the API.
+func (s *Service) PutPolicy(body []byte) error {
+	if s.cfg.PolicyFile != "" {
+		return &api.Failure{Status: http.StatusConflict, Code: "policy_from_file", Message: "the policy comes from " + s.cfg.PolicyFile, Remedy: "edit the file: it is watched"}
+	}
+	return s.SetPolicy(body)
+}
+
+// Policy is the policy in force, as gateways get it.
+func (s *Service) Policy() []byte { return slices.Clone(s.policy.Load().text) }
+
+// SetOff makes every pool observe, or lifts that.
+func (s *Service) SetOff(off bool) error {
+	return s.editPolicy(func(d *document) (*document, error) { return d.withOff(off) })
+}
+
+// SetMode sets one pool's mode: "observe" or "route".
+func (s *Service) SetMode(pool, mode string) error {
+	return s.editPolicy(func(d *document) (*document, error) { return d.withMode(pool, mode) })
+}
+
+func (s *Service) editPolicy(f func(*document) (*document, error)) error {
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	d, err := f(s.policy.Load())
+	if err != nil || d == nil {
+		return err
+	}
+	s.setDocument(d)
+	return nil
+}
+
+// setDocument publishes at once: a switch to observe has to arrive within a
+// second.
+func (s *Service) setDocument(d *document) {
+	s.policy.Store(d)
+	s.table.SetPolicy(d.text, d.off)
+	kick(s.urgent) // pool numbers in the roster may differ
+}
+
+// ResetIndex forgets every entry; gateways compare digests with an empty table.
+func (s *Service) ResetIndex() {
+	s.index.Clear()
+	s.index.Drain(func(index.Change) {})
+	s.learning.Store(false)
+	s.table.KeepUntil(time.Time{})
+	s.table.Clear(time.Now())
+}
+
+func workerSpec(w discovery.Worker) index.WorkerSpec {
+	return index.WorkerSpec{Ref: w.Ref, Pool: w.Pool, CapacityTokens: w.CapacityTokens, BlockTokens: w.BlockTokens, PrefillRate: w.PrefillTokensPerSecond}
+}
+
+func poolsOf(specs []discovery.Spec) []string {
+	var out []string
+	for _, s := range specs {
+		if !slices.Contains(out, s.Pool) {
+			out = append(out, s.Pool)
+		}
+	}
+	return out
+}
+
+// kick signals without waiting; a signal that is already there is enough.
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,166 @@
+package control
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+const (
+	alpha = "10.0.0.1:8000"
+	beta  = "10.0.0.2:8000"
+)
+
+func TestADispatchReachesEveryGatewayWithinTheCoalescingTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
+		<-b.s.Ready()
+		one, two := b.gateway("one"), b.gateway("two")
+		one.catchUp()
+		two.catchUp()
+		path := prompt("system", "question")
+		_, record := one.dispatch(one.refOf(alpha), path)
+		began := time.Now()
+		one.send(nil, record)
+		for len(two.entries) == 0 {
+			if !two.poll(5 * time.Second) {
+				t.Fatal("nothing came")
+			}
+		}
+		if took := time.Since(began); took > 60*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		if len(two.entries) != len(path) {
+			t.Errorf("%d entries, %d checkpoints", len(two.entries), len(path))
+		}
+		for _, c := range path {
+			if diff := cmp.Diff([]uint16{one.refOf(alpha)}, two.holders(c.Fingerprint)); diff != "" {
+				t.Errorf("holders of %d: %s", c.End, diff)
+			}
+		}
+	})
+}
+
+func TestARestartedWorkerHoldsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEngines(alpha, beta)
+		b := start(t, e, Config{Workers: specs(alpha, beta)})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		before := g.refOf(alpha)
+		_, record := g.dispatch(before, prompt("system"))
+		g.send(nil, record)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		g.catchUp()
+		if len(g.entries) == 0 {
+			t.Fatal("no entries before the restart")
+		}
+		e.set(alpha, 5000) // same address, another process
+		time.Sleep(time.Second)
+		synctest.Wait()
+		g.catchUp()
+		if len(g.entries) != 0 {
+			t.Errorf("%d entries of the old process", len(g.entries))
+		}
+		if after := g.refOf(alpha); after == before || after == 0 {
+			t.Errorf("ref %d before, %d after", before, after)
+		}
+	})
+}
+
+func TestOffReachesAWaitingGatewayAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		began := time.Now()
+		go func() {
+			time.Sleep(30 * time.Millisecond)
+			b.do("POST", "/v1/mode", []byte(`{"off":true}`), "application/json")
+		}()
+		for !g.off {
+			g.poll(10 * time.Second)
+		}
+		if took := time.Since(began); took > 200*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		if !strings.Contains(g.policy, `"off":true`) {
+			t.Errorf("policy %s", g.policy)
+		}
+	})
+}
+
+func TestAWorkerThatIsDownAtStartJoinsWithinASecondOfItsReturn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEngines(alpha)
+		b := start(t, e, Config{Workers: specs(alpha, beta)})
+		<-b.s.Ready()
+		var r api.Readiness
+		status, body := b.do("GET", "/readyz", nil, "")
+		decode(t, body, &r)
+		if status != http.StatusOK || r.Healthy != 1 || len(r.Down) != 1 {
+			t.Errorf("readyz %d %s", status, body)
+		}
+		g := b.gateway("g")
+		g.catchUp()
+		e.set(beta, 7)
+		began := time.Now()
+		for g.loads[g.refOf(beta)].State != 1 {
+			g.poll(10 * time.Second)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestShutdownLetsLongPollsGo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(), Config{})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		began := time.Now()
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			b.cancel()
+		}()
+		for g.poll(30 * time.Second) {
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestInFlightOfAllGatewaysIsSummed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
+		<-b.s.Ready()
+		one, two := b.gateway("one"), b.gateway("two")
+		one.catchUp()
+		ref := one.refOf(alpha)
+		one.send([]wire.InFlight{{Ref: ref, Requests: 3, UncachedTokens: 500}})
+		two.send([]wire.InFlight{{Ref: ref, Requests: 4, UncachedTokens: 700}})
+		time.Sleep(150 * time.Millisecond)
+		one.catchUp()
+		if l := one.loads[ref]; l.FleetInFlight != 7 || l.FleetUncachedTokens != 1200 {
+			t.Errorf("loads %+v", l)
+		}
+		time.Sleep(8 * time.Second) // both are gone
+		one.catchUp()
+		if l := one.loads[ref]; l.FleetInFlight != 0 {
+			t.Errorf("in flight %d of gateways that are gone", l.FleetInFlight)
+		}
+	})
+}

@@ -1,0 +1,161 @@
+package control
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/warmpath/warmpath/control/discovery"
+)
+
+// The state file, little endian:
+//
+//	offset size
+//	0      4    magic "WPST"
+//	4      4    version, 1
+//	8      8    time of writing, unix ns
+//	16     4    number of refs, then for each
+//	0      2    ref
+//	2      8    generation
+//	10     1    a, length of the address
+//	11     1    p, length of the pool's name
+//	12     a+p  address, pool
+//
+// then the index snapshot (control/index/snapshot.go draws it), and at the very
+// end 8 bytes: xxHash64 of all before. It is written to a temporary file beside
+// it and renamed, so a crash leaves the old one.
+const (
+	stateMagic   = "WPST"
+	stateVersion = 1
+	stateFixed   = 20
+	maxState     = 8 << 30
+)
+
+type state struct {
+	saved    time.Time
+	refs     map[discovery.Identity]uint16
+	snapshot []byte
+}
+
+func appendState(b []byte, refs map[discovery.Identity]uint16, snapshot func([]byte) []byte, now time.Time) []byte {
+	b = append(b, stateMagic...)
+	b = binary.LittleEndian.AppendUint32(b, stateVersion)
+	b = binary.LittleEndian.AppendUint64(b, uint64(now.UnixNano()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(refs)))
+	for id, ref := range refs {
+		b = binary.LittleEndian.AppendUint16(b, ref)
+		b = binary.LittleEndian.AppendUint64(b, id.Generation)
+		b = append(b, byte(len(id.Address)), byte(len(id.Pool)))
+		b = append(append(b, id.Address...), id.Pool...)
+	}
+	b = snapshot(b)
+	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+}
+
+func decodeState(b []byte) (*state, error) {
+	switch {
+	case len(b) < stateFixed+8:
+		return nil, errors.New("cut short")
+	case string(b[:4]) != stateMagic:
+		return nil, errors.New("not a warmpath state file")
+	case binary.LittleEndian.Uint32(b[4:]) != stateVersion:
+		return nil, fmt.Errorf("version %d, this program reads %d", binary.LittleEndian.Uint32(b[4:]), stateVersion)
+	}
+	body, sum := b[:len(b)-8], binary.LittleEndian.Uint64(b[len(b)-8:])
+	if xxhash.Sum64(body) != sum {
+		return nil, errors.New("checksum doesn't match")
+	}
+	s := &state{saved: time.Unix(0, int64(binary.LittleEndian.Uint64(b[8:]))), refs: map[discovery.Identity]uint16{}}
+	n := binary.LittleEndian.Uint32(b[16:])
+	at := stateFixed
+	for range n {
+		if len(body)-at < 12 {
+			return nil, fmt.Errorf("refs cut short at byte %d", at)
+		}
+		r := body[at:]
+		a, p := int(r[10]), int(r[11])
+		if len(r) < 12+a+p {
+			return nil, fmt.Errorf("refs cut short at byte %d", at)
+		}
+		id := discovery.Identity{Address: string(r[12 : 12+a]), Pool: string(r[12+a : 12+a+p]), Generation: binary.LittleEndian.Uint64(r[2:])}
+		s.refs[id] = binary.LittleEndian.Uint16(r)
+		at += 12 + a + p
+	}
+	s.snapshot = body[at:]
+	return s, nil
+}
+
+// restore reads the state file. A missing or damaged one is no error: the
+// service learns anew. It reports whether the index was restored.
+func (s *Service) restore() bool {
+	if s.cfg.StateFile == "" {
+		return false
+	}
+	data, err := readState(s.cfg.StateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.log.Info("no state file yet", "file", s.cfg.StateFile)
+		return false
+	}
+	var st *state
+	if err == nil {
+		st, err = decodeState(data)
+	}
+	if err == nil {
+		err = s.index.RestoreSnapshot(st.snapshot)
+	}
+	if err != nil {
+		s.log.Warn("state file ignored, learning anew", "file", s.cfg.StateFile, "err", err)
+		return false
+	}
+	for id, ref := range st.refs {
+		s.fleet.RestoreRef(id, ref)
+	}
+	s.fleet.RestoreDone(time.Now())
+	s.log.Info("state restored", "file", s.cfg.StateFile, "saved", st.saved, "refs", len(st.refs), "bytes", len(data))
+	return true
+}
+
+func readState(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxState {
+		return nil, fmt.Errorf("not a regular file of at most %d bytes", int64(maxState))
+	}
+	return os.ReadFile(path)
+}
+
+// save writes the state file whole or not at all.
+func (s *Service) save(now time.Time) error {
+	if s.cfg.StateFile == "" {
+		return nil
+	}
+	data := appendState(nil, s.fleet.Refs(), s.index.AppendSnapshot, now)
+	dir, base := filepath.Split(s.cfg.StateFile)
+	f, err := os.CreateTemp(filepath.Clean(dir+"."), base+".tmp*")
+	if err != nil {
+		return fmt.Errorf("write state file: %w", err)
+	}
+	defer os.Remove(f.Name()) // fails after the rename, as it should
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), s.cfg.StateFile)
+	}
+	if err != nil {
+		return fmt.Errorf("write state file %s: %w", s.cfg.StateFile, err)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package control
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/discovery"
+)
+
+// Status is what GET /v1/status answers.
+func (s *Service) Status() api.Status {
+	now := time.Now()
+	table, stats := s.table.Stats(), s.index.Stats()
+	totals := s.gateways.Totals(now)
+	out := api.Status{
+		Version: s.cfg.Version, Started: s.started.UTC().Format(time.RFC3339), Learning: s.learning.Load(), Off: table.Off,
+		Workers: []api.Worker{}, Gateways: []api.Gateway{},
+		Table: api.Table{Epoch: table.Epoch, Version: table.Version, Entries: table.Entries, Bytes: table.Bytes, Bits: int(table.Bits), Sets: table.Sets, Dropped: table.Dropped},
+		Index: api.Index{Fingerprints: stats.Fingerprints, Entries: stats.Nodes, Bytes: stats.Bytes + stats.PendingBytes, Pending: stats.Pending},
+		Counters: api.Counters{
+			Batches: s.ingest.Counters.Batches.Load(), Chunks: s.ingest.Counters.Chunks.Load(), BadChunks: s.ingest.Counters.BadChunks.Load(),
+			Dispatches: stats.Dispatches, Dones: stats.Dones, UnknownRef: stats.UnknownRef, UnknownRequest: stats.UnknownRequest,
+			Moved: stats.Moved, Undone: stats.Undone, Shortfalls: stats.Shortfalls, UsageMissing: stats.UsageMissing,
+			Evicted: stats.EvictedCapacity, EvictedBytes: stats.EvictedBytes, Marks: s.ingest.Counters.Marks.Load(),
+			PredictedTokens: stats.PredictedTokens, CachedTokens: stats.CachedTokens, CameTrueTokens: stats.CameTrueTokens,
+		},
+	}
+	for _, w := range s.fleet.Workers() {
+		a := api.Worker{
+			Address: w.Address, Pool: w.Pool, Ref: w.Ref, Generation: w.Generation, State: w.State.String(), Reason: w.Reason,
+			StateSeconds: now.Sub(w.Since).Seconds(), LastSeen: age(now, w.LastSeen),
+			Running: w.Load.Running, Waiting: w.Load.Waiting, KVShare: w.Load.KVShare, LoadAge: age(now, w.LoadAt),
+			InFlight: int(totals[w.Ref].Requests), Uncached: int(totals[w.Ref].UncachedTokens),
+			Capacity: w.CapacityTokens, MaxRunning: w.MaxRunning, QueueLimit: w.QueueLimit, BlockTokens: w.BlockTokens, Drain: w.Drain,
+		}
+		if w.AvoidUntil.After(now) {
+			a.AvoidSeconds, a.AvoidReason = w.AvoidUntil.Sub(now).Seconds(), w.AvoidWhy
+		}
+		if _, ok := s.policy.Load().poolIndex(w.Pool); !ok {
+			a.Reason = "pool " + w.Pool + " is not in the policy"
+		}
+		if st, ok := s.index.Worker(w.Ref); ok {
+			a.Trust, a.Entries, a.CoveredTokens, a.PrefillRate, a.DecodeSeconds = st.Trust, st.Entries, st.CoveredTokens, st.PrefillRate, st.DecodeSeconds
+		}
+		out.Workers = append(out.Workers, a)
+	}
+	for _, g := range s.gateways.List(now) {
+		out.Gateways = append(out.Gateways, api.Gateway{
+			Name: g.Name, Nonce: strconv.FormatUint(g.Nonce, 16), Age: age(now, g.LastSeen), TableEpoch: g.Epoch, TableVersion: g.Version,
+			InFlight: g.InFlight, VMs: g.LiveRows, FailedBatches: g.FailedBatches,
+		})
+	}
+	return out
+}
+
+// Readiness is what GET /readyz answers. The service is ready as soon as it can
+// hand out a true table; workers that are down are named, and don't make it
+// unready: gateways must hear of them.
+func (s *Service) Readiness() api.Readiness {
+	r := api.Readiness{Learning: s.learning.Load()}
+	for _, w := range s.fleet.Workers() {
+		r.Total++
+		switch w.State {
+		case discovery.Healthy, discovery.Draining:
+			r.Healthy++
+		case discovery.Down:
+			r.Down = append(r.Down, w.Address)
+		}
+	}
+	select {
+	case <-s.stopping:
+		r.Reason = "shutting down"
+		return r
+	default:
+	}
+	select {
+	case <-s.serving:
+		r.Ready = true
+	default:
+		if _, r.Reason = s.fleet.Ready(); r.Reason == "" {
+			r.Reason = "starting"
+		}
+	}
+	return r
+}
+
+func age(now, t time.Time) float64 {
+	if t.IsZero() {
+		return -1
+	}
+	return now.Sub(t).Seconds()
+}
