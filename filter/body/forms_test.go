@@ -134,3 +134,22 @@ func TestBadPromptTypes(t *testing.T) {
 		}
 	}
 }
+
+func TestCapLeavesATruePrefix(t *testing.T) {
+	ids := `{"prompt":[` + strings.Repeat("7, 0, 70000,", 200) + `1]}`
+	r := render(t, Completions, []byte(ids))
+	if r.PromptTokens != 601 || r.Bytes != 1+4*601+1 {
+		t.Fatalf("%d tokens, %d bytes", r.PromptTokens, r.Bytes)
+	}
+	var cut record
+	out := Render(r.req, &cut, 101)
+	if out.Reason != OK || !out.Truncated || out.PromptTokens != 601 || out.LoadBytes != r.Bytes || !bytes.Equal(cut.text, r.text[:101]) {
+		t.Errorf("%+v, %d bytes", out, len(cut.text))
+	}
+	// What lies beyond the cap still counts as load, in text as well.
+	text := render(t, ChatCompletions, []byte(`{"messages":[{"role":"user","content":"`+strings.Repeat("the tide is low ", 500)+`"},{"role":"user","content":"x"}]}`))
+	out = Render(text.req, new(record), 1000)
+	if out.Reason != OK || out.Bytes != 1000 || out.LoadBytes != text.Bytes || out.Turns != 2 {
+		t.Errorf("%+v, want a load of %d", out, text.Bytes)
+	}
+}

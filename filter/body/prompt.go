@@ -1,5 +1,7 @@
 package body
 
+import "encoding/binary"
+
 // prompt renders what the endpoint's engine reads, first things first: tools,
 // then text that stands before the turns, then the turns.
 func (r *renderer) prompt() {
@@ -161,34 +163,38 @@ func (r *renderer) raw(at int) {
 // tokens renders a list of token ids and returns the index after it.
 func (r *renderer) tokens(at int) int {
 	b := r.req.body
-	batch, n := &r.batch, 0
+	batch, n, count := &r.batch, 0, 0
+	key := !r.muted
 	r.out.TokenForm = true
 	r.byte(markTokens)
 	i := at + 1
 	for {
-		e, ok := r.element(i)
-		if !ok {
-			i = e + 1
+		for b[i] <= ' ' || b[i] == ',' {
+			i++
+		}
+		if b[i] == ']' {
+			i++
 			break
 		}
 		var id uint64
-		for i = e; b[i] >= '0' && b[i] <= '9' && id <= 1<<32; i++ {
+		from := i
+		for b[i]-'0' <= 9 && id < 1<<32 {
 			id = id*10 + uint64(b[i]-'0')
+			i++
 		}
-		if i == e || id >= 1<<32 || b[i] != ',' && b[i] != ']' && b[i] > ' ' {
+		if i == from || id >= 1<<32 || b[i] != ',' && b[i] != ']' && b[i] > ' ' {
 			r.out.Reason = BadPromptType // not a whole number of 32 bits
 			return i
 		}
-		r.out.PromptTokens++
-		if !r.muted {
-			r.hasText = true
-		}
-		batch[n], batch[n+1], batch[n+2], batch[n+3] = byte(id), byte(id>>8), byte(id>>16), byte(id>>24)
+		count++
+		binary.LittleEndian.PutUint32(batch[n:], uint32(id))
 		if n += 4; n == len(batch) {
-			r.write(batch[:n])
+			r.write(batch[:])
 			n = 0
 		}
 	}
+	r.out.PromptTokens += count
+	r.hasText = r.hasText || count > 0 && key
 	r.write(batch[:n])
 	r.end()
 	return i

@@ -133,6 +133,9 @@ func (req *Request) scan() Reason {
 				if i = scanNumber(b, i); i < 0 {
 					return BadJSON
 				}
+				if isObject[depth>>6]>>(depth&63)&1 == 0 {
+					i = scanIDs(b, i)
+				}
 			default:
 				if i = scanLiteral(b, i); i < 0 {
 					return BadJSON
@@ -239,6 +242,28 @@ func scanNumber(b []byte, i int) int {
 			i++
 		}
 		return scanDigits(b, i)
+	}
+	return i
+}
+
+// scanIDs goes on from the end of a number in a list for as long as a comma
+// and a plain whole number follow. Lists of token ids are long and nothing
+// else, so they get a loop of their own. It returns the end of the last number
+// it took; whatever comes next is checked as usual.
+func scanIDs(b []byte, i int) int {
+	for i < len(b) && b[i] == ',' {
+		j := i + 1
+		if j < len(b) && b[j] == ' ' {
+			j++
+		}
+		from := j
+		for j < len(b) && b[j]-'0' <= 9 {
+			j++
+		}
+		if j == from || b[from] == '0' || j == len(b) || b[j] != ',' && b[j] != ']' {
+			return i
+		}
+		i = j
 	}
 	return i
 }

@@ -186,6 +186,64 @@ func TestOddButLegalFraming(t *testing.T) {
 	}
 }
 
+func TestQuotesInsideTheUsageObject(t *testing.T) {
+	got := read(t, new(Reader), JSON, []byte(`{"usage":{"note":"a \"}] \\","prompt_tokens":5}}`))
+	if !got.ok || got.PromptTokens != 5 {
+		t.Errorf("%+v, %v", got.Usage, got.ok)
+	}
+}
+
+func TestWindowHoldsTheLastBytesWhateverThePieces(t *testing.T) {
+	const object = `"usage":{"prompt_tokens":12,"completion_tokens":3}`
+	r := new(Reader)
+	for _, size := range []int{1, 5, 100, 900} {
+		for pad := tailBytes - 60; pad <= 2*tailBytes+60; pad += 7 {
+			b := []byte(strings.Repeat("x", pad) + object)
+			var pieces [][]byte
+			for rest := b; len(rest) > 0; rest = rest[min(size, len(rest)):] {
+				pieces = append(pieces, rest[:min(size, len(rest))])
+			}
+			if got := read(t, r, JSON, pieces...); !got.ok || got.PromptTokens != 12 {
+				t.Fatalf("%d bytes before, in pieces of %d: %+v, %v", pad, size, got.Usage, got.ok)
+			}
+			for _, after := range []int{tailBytes - len(object), tailBytes - len(object) + 1} {
+				pieces := append(pieces[:len(pieces):len(pieces)], bytes.Repeat([]byte(" "), after/2), bytes.Repeat([]byte(" "), after-after/2))
+				if got := read(t, r, JSON, pieces...); got.ok != (after+len(object) <= tailBytes) {
+					t.Fatalf("%d bytes before, %d after, in pieces of %d: %+v, %v", pad, after, size, got.Usage, got.ok)
+				}
+			}
+		}
+	}
+}
+
+func TestNothingIsJoinedOverAGap(t *testing.T) {
+	r := new(Reader)
+	r.Reset(JSON)
+	r.Feed([]byte(`{"usage":{"prompt_tokens":1`))
+	r.FeedTail([]byte(`2}}`), 1000)
+	if u, ok := r.Finish(); ok {
+		t.Errorf("reported %+v", u)
+	}
+	r.Reset(SSE)
+	r.Feed([]byte("data: {\"x\":\""))
+	if r.FeedTail([]byte("data: {\"content\":\"x\"}\n"), 1000) {
+		t.Error("the rest of a line was taken for a line")
+	}
+	if !r.Feed([]byte("data: {\"content\":\"x\"}\n")) {
+		t.Error("the line after a lost one was not read")
+	}
+}
+
+func TestPingsAreNoContentHoweverMany(t *testing.T) {
+	r := new(Reader)
+	r.Reset(SSE)
+	for range 10 * maxSilentEvents {
+		if r.Feed([]byte("event: ping\ndata: {\"type\": \"ping\"}\n\n: keep-alive\n\n")) {
+			t.Fatal("a ping was taken for content")
+		}
+	}
+}
+
 func TestWhatIsNoContent(t *testing.T) {
 	for _, s := range []string{
 		`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`,
