@@ -137,10 +137,10 @@ func (c *chooser) longest(below int) int {
 }
 
 func (c *chooser) underLimits(i int) bool {
-	return c.d.seen[i].load < c.rule.LoadLimit && c.underWatermark(i)
+	return c.d.seen[i].load < fixed(c.rule.LoadLimit) && c.underWatermark(i)
 }
 
-func (c *chooser) underWatermark(i int) bool { return c.d.seen[i].mark < c.rule.Watermark }
+func (c *chooser) underWatermark(i int) bool { return c.d.seen[i].mark < fixed(c.rule.Watermark) }
 
 // tieKey orders equals: by the prefix, so that every gateway prefers the same worker for the
 // same prefix and others for others; by chance where there is no key.

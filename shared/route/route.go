@@ -217,10 +217,6 @@ type Decision struct {
 }
 
 const (
-	// loadStep is the difference below which two loads count as equal: one request at a worker
-	// that runs 100. Ties are then broken by uncached tokens and by the key, which differ between
-	// gateways and requests where the reported load is the same for all of them.
-	loadStep = 0.01
 	// sameLevel: matches within a sixteenth of the longest are one level. Block rounding and
 	// small differences in trust must not outvote load.
 	sameLevel = 1.0 / 16

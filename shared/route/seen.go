@@ -1,7 +1,6 @@
 package route
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -14,21 +13,25 @@ type seen struct {
 	left     Left // why not
 	matched  int
 	credited int
-	load     float64
-	step     int // load in loadSteps
-	mark     float64
+	load     int64 // in loadUnits
+	step     int64 // load in loadSteps
+	mark     int64 // watermark in loadUnits
 	requests int
 	key      uint64 // of the address, 0 until needed
 	age      time.Duration
 	stale    int64 // 0 fresh .. staleOne worth nothing
 }
 
-// staleOne is the full weight of staleness. Weights and loads are summed as integers: the sum
-// must not depend on the order of the workers.
 const (
+	// staleOne is the full weight of staleness. Weights and loads are summed as integers: the sum
+	// must not depend on the order of the workers. Loads are in millionths, so that 0.85 is 0.85.
 	staleOne  = 1 << 10
-	loadUnits = 1 << 20
-	maxLoad   = 1 << 10
+	loadUnits = 1_000_000
+	maxLoad   = 1_000
+	// loadStep (10,000 millionths, 0.01) is the difference below which two loads count as equal:
+	// one request at a worker that runs 100. Ties are then broken by uncached tokens and by the
+	// key, which differ between gateways and requests where the reported load is the same for all.
+	loadStep = loadUnits / 100
 )
 
 // enter brings all workers to now and decides who takes part.
@@ -132,13 +135,12 @@ func (c *chooser) weigh() {
 	}
 	for i := range workers {
 		w, s := &workers[i], &c.d.seen[i]
-		l := fixed(w.Load) + (load-fixed(w.Load))*s.stale/staleOne
-		m := fixed(w.Watermark) + (mark-fixed(w.Watermark))*s.stale/staleOne
-		s.load, s.mark = float64(l)/loadUnits, float64(m)/loadUnits
+		s.load = fixed(w.Load) + (load-fixed(w.Load))*s.stale/staleOne
+		s.mark = fixed(w.Watermark) + (mark-fixed(w.Watermark))*s.stale/staleOne
 		if w.MaxRunning > 0 {
-			s.load = max(s.load, float64(w.InFlight)/float64(w.MaxRunning))
+			s.load = max(s.load, fixed(float64(w.InFlight)/float64(w.MaxRunning)))
 		}
-		s.step = int(math.Round(min(s.load, maxLoad) / loadStep))
+		s.step = (s.load + loadStep/2) / loadStep
 		reported := int64(w.Running+w.Waiting) * (staleOne - s.stale) / staleOne
 		s.requests = max(w.InFlight, int(reported), 0)
 	}
@@ -148,7 +150,7 @@ func fixed(f float64) int64 {
 	if !(f > 0) { // NaN counts as nothing
 		return 0
 	}
-	return int64(min(f, maxLoad) * loadUnits)
+	return int64(min(f, maxLoad)*loadUnits + 0.5)
 }
 
 // credit fills in the usable match of every worker, and what it is worth by trust.
@@ -183,13 +185,13 @@ func (c *chooser) explain() {
 			switch {
 			case c.usesWatermark() && !c.underWatermark(i):
 				left = LeftWatermark
-			case c.rule.Name == policy.Threshold && s.load >= c.rule.LoadLimit:
+			case c.rule.Name == policy.Threshold && s.load >= fixed(c.rule.LoadLimit):
 				left = LeftLoad
 			}
 		}
 		c.d.Candidates = append(c.d.Candidates, Candidate{
 			Ref: w.Ref, Left: left, MatchedTokens: s.matched, CreditedTokens: s.credited,
-			Load: s.load, ReportedLoad: w.Load, Watermark: s.mark,
+			Load: float64(s.load) / loadUnits, ReportedLoad: w.Load, Watermark: float64(s.mark) / loadUnits,
 			UncachedTokens: w.UncachedTokens, InFlight: w.InFlight, Age: s.age,
 		})
 	}
