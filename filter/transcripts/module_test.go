@@ -65,9 +65,19 @@ type proxy struct {
 
 const vmID = "warmpath"
 
-// start deploys the module with a canary, a main VM and the given number of
-// workers.
+// start deploys the module and fails the test when it is refused.
 func start(t testing.TB, wasm []byte, config string, workers int) *proxy {
+	t.Helper()
+	p, err := tryStart(t, wasm, config, workers, true)
+	if err != nil {
+		t.Fatalf("deploy: %v\n%v", err, p.logs)
+	}
+	return p
+}
+
+// tryStart deploys the module with a canary, a main VM and the given number of
+// workers.
+func tryStart(t testing.TB, wasm []byte, config string, workers int, stopsAtHeaders bool) (*proxy, error) {
 	t.Helper()
 	p := &proxy{t: t, control: newControl(), streams: map[string]*exchange{}}
 	clock := hostsim.NewVirtualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -89,16 +99,13 @@ func start(t testing.TB, wasm []byte, config string, workers int) *proxy {
 	}
 	p.config = hostsim.PluginConfig{
 		Name: "warmpath", Configuration: []byte(config),
-		AllowOnHeadersStopIteration: true, BufferLimitBytes: 64 << 20,
+		AllowOnHeadersStopIteration: stopsAtHeaders, BufferLimitBytes: 64 << 20,
 	}
 	p.fleet, err = host.Deploy(ctx, hostsim.FleetConfig{
 		VM:      hostsim.VMConfig{Module: p.module, VMID: vmID, FailurePolicy: hostsim.FailReload},
 		Plugins: []hostsim.PluginConfig{p.config}, Workers: workers,
 	})
-	if err != nil {
-		t.Fatalf("deploy: %v\n%v", err, p.logs)
-	}
-	return p
+	return p, err
 }
 
 // advance moves the clock in steps and lets control answer what it is asked.

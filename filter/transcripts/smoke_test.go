@@ -8,15 +8,15 @@ import (
 
 // chat is a chat request with a system prompt of about the given size and one
 // user turn.
-func chat(system int, user string) []byte {
-	return []byte(`{"model":"m","messages":[{"role":"system","content":"` + strings.Repeat("You are helpful. ", system/17) +
+func chat(model string, system int, user string) []byte {
+	return []byte(`{"model":"` + model + `","messages":[{"role":"system","content":"` + strings.Repeat("You are helpful. ", system/17) +
 		`"},{"role":"user","content":"` + user + `"}]}`)
 }
 
 func TestFollowUpLandsOnTheSameWorker(t *testing.T) {
 	p := start(t, modules.full, `{}`, 2)
 	p.advance(time.Second)
-	first := p.send(0, post("/v1/chat/completions"), chat(8000, "hello"), 0)
+	first := p.send(0, post("/v1/chat/completions"), chat("m", 8000, "hello"), 0)
 	where := first.endpoint()
 	if where == "" {
 		t.Fatalf("not routed: %v\n%v", first.out.Lines, p.logs)
@@ -24,7 +24,7 @@ func TestFollowUpLandsOnTheSameWorker(t *testing.T) {
 	best, _, _ := strings.Cut(where, ",")
 	first.answer(best, 200, 1, "application/json", `{"usage":{"prompt_tokens":2000,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}`)
 	p.advance(2 * time.Second)
-	second := p.send(1, post("/v1/chat/completions"), chat(8000, "hello again"), 0)
+	second := p.send(1, post("/v1/chat/completions"), chat("m", 8000, "hello again"), 0)
 	t.Log(second.out.Lines)
 	t.Log(p.control.reports)
 	if got, _, _ := strings.Cut(second.endpoint(), ","); got != best {
