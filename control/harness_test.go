@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -416,5 +415,3 @@ func decode(t *testing.T, b []byte, v any) {
 		t.Fatalf("%s: %v", b, err)
 	}
 }
-
-var errRefused = errors.New("refused")

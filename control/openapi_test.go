@@ -1,0 +1,151 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers/legacy"
+
+	"github.com/warmpath/warmpath/docs"
+)
+
+func init() {
+	openapi3filter.RegisterBodyDecoder("application/yaml", openapi3filter.YamlBodyDecoder)
+}
+
+// TestEveryAnswerIsAsTheOpenAPIDocumentSays runs real requests, good and bad,
+// against a live service and holds both directions against the document.
+func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromData(docs.OpenAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	doc.Servers = nil
+	router, err := legacy.NewRouter(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	covered := map[string]bool{}
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta), Token: "secret"})
+		try := func(name, method, path, contentType string, body []byte, token string, want int) {
+			t.Helper()
+			req := httptest.NewRequest(method, "http://control"+path, bytes.NewReader(body))
+			if contentType != "" {
+				req.Header.Set("Content-Type", contentType)
+			}
+			if token != "" {
+				req.Header.Set("Authorization", "Bearer "+token)
+			}
+			rec := httptest.NewRecorder()
+			b.s.Handler().ServeHTTP(rec, req)
+			if rec.Code != want {
+				t.Errorf("%s: %d, want %d: %s", name, rec.Code, want, rec.Body)
+				return
+			}
+			route, params, err := router.FindRoute(req)
+			if err != nil {
+				if want != http.StatusNotFound && want != http.StatusMethodNotAllowed {
+					t.Errorf("%s: not in the document: %v", name, err)
+				}
+				return
+			}
+			covered[fmt.Sprintf("%s %s %d", method, route.Path, want)] = true
+			in := &openapi3filter.RequestValidationInput{
+				Request: req, PathParams: params, Route: route,
+				Options: &openapi3filter.Options{AuthenticationFunc: func(context.Context, *openapi3filter.AuthenticationInput) error { return nil }},
+			}
+			req.Body = io.NopCloser(bytes.NewReader(body))
+			if err := openapi3filter.ValidateRequest(t.Context(), in); (err == nil) != (want < 400 || want == 401 || want == 404 || want == 409 || want == 503) {
+				t.Errorf("%s: the document says of the request: %v", name, err)
+			}
+			out := &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: rec.Code, Header: rec.Header(), Options: &openapi3filter.Options{IncludeResponseStatus: true}}
+			out.SetBodyBytes(rec.Body.Bytes())
+			if err := openapi3filter.ValidateResponse(t.Context(), out); err != nil {
+				t.Errorf("%s: the document says of the answer: %v", name, err)
+			}
+		}
+		const token, octets, json, yaml = "secret", "application/octet-stream", "application/json", "application/yaml"
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		g.sequence = 1
+		_, record := g.dispatch(g.refOf(alpha), prompt("system"))
+		epoch, version, _ := b.s.Table().Position()
+
+		try("health", "GET", "/healthz", "", nil, "", 200)
+		try("ready", "GET", "/readyz", "", nil, "", 200)
+		for _, path := range []string{"/openapi.yaml", "/metrics", "/v1/table", "/v1/status", "/v1/workers", "/v1/policy"} {
+			try("no token "+path, "GET", path, "", nil, "", 401)
+			try("other token "+path, "GET", path, "", nil, "secrex", 401)
+		}
+		for _, path := range []string{"/openapi.yaml", "/metrics", "/v1/status", "/v1/workers", "/v1/policy"} {
+			try("get "+path, "GET", path, "", nil, token, 200)
+		}
+		try("resync", "GET", "/v1/table?epoch=0&version=0&wait_ms=0", "", nil, token, 200)
+		try("nothing new", "GET", fmt.Sprintf("/v1/table?epoch=%d&version=%d&wait_ms=0", epoch, version), "", nil, token, 204)
+		try("bad epoch", "GET", "/v1/table?epoch=-1", "", nil, token, 400)
+		try("pages", "GET", fmt.Sprintf("/v1/table/pages?epoch=%d&bits=10&range=0", epoch), "", nil, token, 200)
+		try("pages of another epoch", "GET", "/v1/table/pages?epoch=1&bits=10&range=0", "", nil, token, 409)
+		try("batch", "POST", "/v1/batch", octets, g.frame(nil, record), token, 200)
+		try("batch without token", "POST", "/v1/batch", octets, g.frame(nil, record), "", 401)
+		try("off", "POST", "/v1/mode", json, []byte(`{"off":true}`), token, 200)
+		try("on", "POST", "/v1/mode", json, []byte(`{"off":false}`), token, 200)
+		try("observe", "POST", "/v1/mode", json, []byte(`{"pool":"default","mode":"observe"}`), token, 200)
+		try("no such pool", "POST", "/v1/mode", json, []byte(`{"pool":"nope","mode":"observe"}`), token, 404)
+		try("no such mode", "POST", "/v1/mode", json, []byte(`{"pool":"default","mode":"enforce"}`), token, 400)
+		try("neither", "POST", "/v1/mode", json, []byte(`{}`), token, 400)
+		try("both", "POST", "/v1/mode", json, []byte(`{"off":true,"pool":"default","mode":"route"}`), token, 400)
+		try("unknown key", "POST", "/v1/mode", json, []byte(`{"of":true}`), token, 400)
+		try("mode as text", "POST", "/v1/mode", "text/plain", []byte(`{"off":true}`), token, 415)
+		try("drain", "POST", "/v1/workers/drain", json, []byte(`{"address":"`+beta+`"}`), token, 200)
+		try("undrain", "POST", "/v1/workers/drain", json, []byte(`{"address":"`+beta+`","drain":false}`), token, 200)
+		try("workers as json", "PUT", "/v1/workers", json, []byte(`{"workers":[{"address":"`+alpha+`"},{"address":"`+beta+`","pool":"other"}]}`), token, 200)
+		try("workers as yaml", "PUT", "/v1/workers", yaml, []byte("workers:\n- address: "+alpha+"\n"), token, 200)
+		try("worker of unknown key", "PUT", "/v1/workers", json, []byte(`{"workers":[{"adress":"`+alpha+`"}]}`), token, 400)
+		try("policy", "PUT", "/v1/policy", json, []byte(`{"pools":[{"name":"default","models":["*"],"policy":{"name":"round_robin"}}]}`), token, 200)
+		try("policy of unknown rule", "PUT", "/v1/policy", json, []byte(`{"pools":[{"name":"default","models":["*"],"policy":{"name":"best"}}]}`), token, 400)
+		try("no such path", "GET", "/v2/table", "", nil, token, 404)
+		try("wrong method", "DELETE", "/v1/workers", "", nil, token, 405)
+		// What the document can't rule out but the service does.
+		for name, c := range map[string]struct {
+			method, path, kind, body string
+			want                     int
+		}{
+			"not a frame":      {"POST", "/v1/batch", octets, "hello", 400},
+			"name for address": {"PUT", "/v1/workers", json, `{"workers":[{"address":"engine:8000"}]}`, 400},
+			"two of one":       {"PUT", "/v1/workers", json, `{"workers":[{"address":"` + alpha + `"},{"address":"` + alpha + `"}]}`, 400},
+			"unknown address":  {"POST", "/v1/workers/drain", json, `{"address":"10.9.9.9:1"}`, 400},
+			"far range":        {"GET", fmt.Sprintf("/v1/table/pages?epoch=%d&bits=10&range=8", epoch), "", "", 400},
+			"huge batch":       {"POST", "/v1/batch", octets, strings.Repeat("x", 5<<20), 413},
+			"huge list":        {"PUT", "/v1/workers", json, strings.Repeat(" ", 5<<20), 413},
+		} {
+			status, body := b.do(c.method, c.path, []byte(c.body), c.kind)
+			var e struct {
+				Error struct{ Code, Message, Remedy string }
+			}
+			decode(t, body, &e)
+			if status != c.want || e.Error.Code == "" || e.Error.Message == "" || e.Error.Remedy == "" {
+				t.Errorf("%s: %d %s", name, status, body)
+			}
+		}
+	})
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			if !covered[method+" "+path+" 200"] {
+				t.Errorf("%s %s: no test sees its 200", method, path)
+			}
+		}
+	}
+}
