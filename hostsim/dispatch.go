@@ -113,7 +113,7 @@ func (d *HandDispatcher) Pending() []*HTTPCall {
 
 // deadClusterReply is what Envoy's router answers for a cluster without a
 // reachable host.
-const deadClusterBody = "upstream connect error or disconnect/reset before headers. reset reason: connection timeout"
+const deadClusterBody = "upstream connect error or disconnect/reset before headers. reset reason: remote connection failure"
 
 // ReplyDead answers as Envoy does for a cluster whose hosts cannot be reached:
 // an ordinary 503 with headers and a body.

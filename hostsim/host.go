@@ -41,7 +41,7 @@ type LogEntry struct {
 	Message string
 }
 
-// Node is the proxy's identity, readable as the property node.
+// Node is the proxy's identity, readable as xds.node.id and xds.node.cluster.
 type Node struct{ ID, Cluster string }
 
 // Options configure a Host; the zero value is a host on the real clock without

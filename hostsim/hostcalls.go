@@ -152,6 +152,7 @@ var systemCalls = []hostCall{
 		if root == nil || !root.awaitDone {
 			return statusNotFound
 		}
+		root.awaitDone = false
 		in.later(root.finish)
 		return statusOK
 	}},
@@ -176,8 +177,8 @@ var systemCalls = []hostCall{
 			return statusInvalidMemory
 		}
 		s := in.who().stream
-		if s == nil || s.logPhase {
-			return statusNotFound // Envoy: no stream, no filter state
+		if s == nil {
+			return statusNotFound // no stream, no filter state
 		}
 		if s.filterState == nil {
 			s.filterState = map[string][]byte{}

@@ -3,7 +3,7 @@ package hostsim
 import "time"
 
 // headerMap is the map that c may see now, and whether it may edit it; nil when
-// there is none, which Envoy calls a bad argument.
+// there is none. Envoy then answers BadArgument, but an empty list of pairs.
 func (c callContext) headerMap(kind uint64) (m *HeaderMap, writable bool) {
 	if kind == mapCallResponseHeaders || kind == mapCallResponseTrailers {
 		if c.root == nil || c.root.reply == nil || c.root.reply.failed {
@@ -29,13 +29,10 @@ func (c callContext) headerMap(kind uint64) (m *HeaderMap, writable bool) {
 	case mapResponseTrailers:
 		m, open = s.resp.trailers, s.resp.trailersOpen
 	}
-	if s.logPhase {
-		return m, false // the access log sees every map, read-only
+	if open || s.logPhase { // the access log sees every map
+		return m, open
 	}
-	if !open {
-		return nil, false
-	}
-	return m, true
+	return nil, false
 }
 
 var headerCalls = []hostCall{
@@ -56,10 +53,7 @@ var headerCalls = []hostCall{
 	}},
 	{"proxy_get_header_map_pairs", "iii", func(in *instance, a []uint64) status {
 		m, _ := in.who().headerMap(a[0])
-		if m == nil {
-			return statusBadArgument
-		}
-		return in.givePairs(m.fields, uint32(a[1]), uint32(a[2]))
+		return in.givePairs(m.Fields(), uint32(a[1]), uint32(a[2]))
 	}},
 	{"proxy_get_header_map_size", "ii", func(in *instance, a []uint64) status {
 		m, _ := in.who().headerMap(a[0])
@@ -124,7 +118,8 @@ func (in *instance) editHeader(a []uint64, edit func(m *HeaderMap, key, value st
 	return statusOK
 }
 
-// buffer is what c may read now.
+// buffer is what c may read now. A body that is not there reads as empty, any
+// other missing buffer is not found.
 func (c callContext) buffer(kind uint64) (b []byte, ok bool) {
 	switch kind {
 	case bufferVMConfiguration:
@@ -141,12 +136,14 @@ func (c callContext) buffer(kind uint64) (b []byte, ok bool) {
 		}
 	case bufferRequestBody:
 		if c.stream != nil {
-			return c.stream.req.body()
+			b, _ = c.stream.req.body()
 		}
+		return b, true
 	case bufferResponseBody:
 		if c.stream != nil {
-			return c.stream.resp.body()
+			b, _ = c.stream.resp.body()
 		}
+		return b, true
 	}
 	return nil, false
 }
@@ -158,7 +155,7 @@ var bufferCalls = []hostCall{
 			return statusNotFound
 		}
 		start, length := a[1], a[2]
-		if start > uint64(len(b)) || start+length > 1<<32 {
+		if start+length > 1<<32 {
 			return statusBadArgument
 		}
 		if end := min(start+length, uint64(len(b))); end > start {
@@ -184,17 +181,18 @@ var bufferCalls = []hostCall{
 			return statusInvalidMemory
 		}
 		c := in.who()
-		old, ok := c.buffer(a[0])
-		if !ok {
+		if _, ok := c.buffer(a[0]); !ok {
 			return statusNotFound
 		}
-		var f *flow
-		switch a[0] {
-		case bufferRequestBody:
-			f = &c.stream.req
-		case bufferResponseBody:
+		if c.stream == nil || a[0] > bufferResponseBody {
+			return statusBadArgument
+		}
+		f := &c.stream.req
+		if a[0] == bufferResponseBody {
 			f = &c.stream.resp
-		default:
+		}
+		old, ok := f.body()
+		if !ok {
 			return statusBadArgument
 		}
 		start, length := a[1], a[2]
@@ -227,11 +225,13 @@ func (c callContext) flow(kind uint64) *flow {
 
 var streamCalls = []hostCall{
 	{"proxy_continue_stream", "i", func(in *instance, a []uint64) status {
-		if a[0] != streamRequest && a[0] != streamResponse {
-			if a[0] > streamUpstream {
-				return statusBadArgument
-			}
+		switch {
+		case a[0] > streamUpstream:
+			return statusBadArgument
+		case a[0] == streamUpstream:
 			return statusUnimplemented
+		case a[0] == streamDownstream: // TCP: there is none
+			return statusOK
 		}
 		c := in.who()
 		f := c.flow(a[0])
@@ -244,13 +244,13 @@ var streamCalls = []hostCall{
 		return statusOK
 	}},
 	{"proxy_close_stream", "i", func(in *instance, a []uint64) status {
-		if a[0] != streamRequest && a[0] != streamResponse {
-			if a[0] > streamUpstream {
-				return statusBadArgument
-			}
-			return statusUnimplemented
+		if a[0] > streamUpstream {
+			return statusBadArgument
 		}
-		if s := in.who().stream; s != nil {
+		if s := in.who().stream; s != nil && a[0] <= streamResponse && !s.finished {
+			if s.Info.ResponseCodeDetails == "" {
+				s.Info.ResponseCodeDetails = detailsCloseStream
+			}
 			in.later(func() { s.reset(detailsCloseStream) })
 		}
 		return statusOK

@@ -270,6 +270,10 @@ func (p *pendingCall) abandon() {
 	}
 }
 
+// callIDStep leaves the low two bits of a callout id 0; Envoy marks gRPC calls and
+// streams there.
+const callIDStep = 4
+
 // What Envoy's router answers, as an ordinary response, to a call out of time.
 const timeoutBody = "upstream request timeout"
 
@@ -290,7 +294,7 @@ func (r *rootContext) httpCall(cluster string, headers []Header, body []byte, tr
 	if len(body) > 0 {
 		m.Set("content-length", itoa(len(body)))
 	}
-	r.in.lastCall++
+	r.in.lastCall += callIDStep
 	id := r.in.lastCall
 	call := &HTTPCall{
 		VM: r.in.vm.cfg.Name, Plugin: r.cfg.Name, ID: id, Cluster: cluster,

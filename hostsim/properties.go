@@ -84,8 +84,9 @@ func (in *instance) property(c callContext, path []string) ([]byte, bool) {
 		return []byte(c.root.cfg.RootID), true
 	case "plugin_vm_id":
 		return []byte(in.vm.cfg.VMID), true
-	case "node":
-		switch first() {
+	}
+	if path[0] == "xds" && len(path) == 3 && path[1] == "node" {
+		switch path[2] {
 		case "id":
 			return textProperty(in.host.opts.Node.ID)
 		case "cluster":
@@ -138,20 +139,16 @@ func (in *instance) property(c callContext, path []string) ([]byte, bool) {
 			v, _ := intProperty(int64(info.UpstreamRequestAttemptCount))
 			return v, info.UpstreamRequestAttemptCount > 0
 		}
-	case "route_name":
-		return textProperty(info.RouteName)
-	case "cluster_name":
-		return textProperty(info.ClusterName)
-	case "xds":
+	case "xds": // resolved before the filter runs; "" is an answer
 		switch first() {
 		case "route_name":
-			return textProperty(info.RouteName)
+			return []byte(info.RouteName), true
 		case "cluster_name":
-			return textProperty(info.ClusterName)
+			return []byte(info.ClusterName), true
 		}
 	default:
-		// What the module itself wrote is found under its own path too.
-		v, ok := s.filterState[strings.TrimPrefix(strings.Join(path, "."), "wasm.")]
+		// What the module itself wrote is found under the key it used.
+		v, ok := s.filterState[strings.Join(path, ".")]
 		return v, ok
 	}
 	return nil, false

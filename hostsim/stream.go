@@ -45,8 +45,8 @@ type StreamInfo struct {
 	SourceAddress      string    // source.address, "ip:port"
 	DestinationAddress string    // destination.address, "ip:port"
 	ConnectionID       uint64    // connection.id, connection_id
-	RouteName          string    // xds.route_name, route_name
-	ClusterName        string    // xds.cluster_name, cluster_name
+	RouteName          string    // xds.route_name
+	ClusterName        string    // xds.cluster_name
 
 	UpstreamAddress                string        // upstream.address, the endpoint that really answered
 	UpstreamLocalAddress           string        // upstream.local_address
@@ -72,10 +72,10 @@ const (
 	FlagUpstreamConnectionTermination   ResponseFlags = 1 << 6  // UC
 	FlagUpstreamOverflow                ResponseFlags = 1 << 7  // UO
 	FlagNoRouteFound                    ResponseFlags = 1 << 8  // NR
-	FlagDownstreamConnectionTermination ResponseFlags = 1 << 13 // DC
-	FlagUpstreamRetryLimitExceeded      ResponseFlags = 1 << 14 // URX
-	FlagStreamIdleTimeout               ResponseFlags = 1 << 15 // SI
-	FlagDurationTimeout                 ResponseFlags = 1 << 19 // DT
+	FlagDownstreamConnectionTermination ResponseFlags = 1 << 14 // DC, seen as 16384 in Envoy 1.40
+	FlagUpstreamRetryLimitExceeded      ResponseFlags = 1 << 15 // URX
+	FlagStreamIdleTimeout               ResponseFlags = 1 << 16 // SI
+	FlagDurationTimeout                 ResponseFlags = 1 << 22 // DT
 )
 
 // response.code_details that the host sets itself.
@@ -220,16 +220,16 @@ func (s *Stream) SendLocalReply(status int, headers *HeaderMap, body []byte, det
 
 // UpstreamReset tells that the upstream failed and no retry is left: a 503
 // before response headers, a cut stream after. reason is Envoy's word for it:
-// "connection termination", "remote reset", "connection failure".
+// "connection termination", "remote reset", "remote connection failure".
 func (s *Stream) UpstreamReset(reason string) {
 	if s.finished || s.replied || s.resp.ended {
 		return
 	}
 	code := strings.ReplaceAll(reason, " ", "_")
-	switch code {
-	case "connection_failure", "remote_connection_failure", "local_connection_failure":
+	switch {
+	case strings.Contains(code, "connection_failure"):
 		s.Info.ResponseFlags |= FlagUpstreamConnectionFailure
-	case "remote_reset":
+	case code == "remote_reset":
 		s.Info.ResponseFlags |= FlagUpstreamRemoteReset
 	default:
 		s.Info.ResponseFlags |= FlagUpstreamConnectionTermination

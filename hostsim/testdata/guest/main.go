@@ -29,8 +29,7 @@ var (
 	hoard   [][]byte
 	metrics = map[string]uint32{}
 	queues  = map[string]uint32{}
-	// contexts whose root answers on_done with false
-	slow bool
+	slow    = map[uint32]bool{} // root contexts that answer on_done with false
 )
 
 //go:wasmexport proxy_abi_version_0_2_1
@@ -119,7 +118,7 @@ func onLog(id uint32) { run(id, "log", "on_log(%d)", id) }
 //go:wasmexport proxy_on_done
 func onDone(id uint32) uint32 {
 	run(id, "done", "on_done(%d)", id)
-	if slow && rootOf[id] == 0 {
+	if slow[id] {
 		return 0
 	}
 	return 1
@@ -187,7 +186,7 @@ func do(id uint32, body string) (action uint32) {
 			calls++
 			log("count " + itoa(uint32(calls)))
 		case "slow":
-			slow = true
+			slow[id] = true
 		default:
 			perform(id, words)
 		}
