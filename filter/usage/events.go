@@ -46,7 +46,7 @@ func (r *Reader) readLine(line []byte) {
 	switch {
 	case len(data) == 0 || bytes.HasPrefix(data, doneMark):
 	case !r.hasStart && isMessageStart(data):
-		r.start, r.hasStart = last(data, SSE, &r.scratch)
+		r.start, r.hasStart = last(data, SSE)
 	case hasContent(data) || r.silent >= maxSilentEvents:
 		r.seen = true
 	case !bytes.Contains(data, pingType):

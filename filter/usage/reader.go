@@ -18,20 +18,22 @@ const (
 	// ordinary chunk is 200 to 300 bytes and so read whole.
 	laterBytes = 1024
 	// lineBytes is how much of an early line is judged.
-	lineBytes = 4096
+	lineBytes = 2048
+	// slackBytes spares moving the window with every chunk.
+	slackBytes = 1024
 	// maxSilentEvents is after how many data events without known content the
 	// next one counts as content, in case an engine speaks another dialect.
 	maxSilentEvents = 16
 )
 
-// Reader reads one response. It is about 9 KB, does not allocate while it is
-// fed, and may be used again after Reset.
+// Reader reads one response. It is about 5 KB, does not allocate while it is
+// fed, and needs Reset before each response, the first included.
 type Reader struct {
 	kind Kind
 
 	// The contiguous end of what was seen: tail[:tailLen], of which the last
-	// tailBytes count. The second half spares moving it with every chunk.
-	tail    [2 * tailBytes]byte
+	// tailBytes count.
+	tail    [tailBytes + slackBytes]byte
 	tailLen int
 
 	// Until content is seen: the line that is being received.
@@ -42,7 +44,6 @@ type Reader struct {
 	silent   int // data events so far without content
 	start    counts
 	hasStart bool
-	scratch  [maxObjectBytes]byte
 }
 
 // Reset prepares for another response.
@@ -95,7 +96,7 @@ func (r *Reader) FeedTail(tail []byte, chunkLen int) (first bool) {
 
 // Finish returns the response's usage; false means that none was reported.
 func (r *Reader) Finish() (Usage, bool) {
-	c, ok := last(r.tail[max(0, r.tailLen-tailBytes):r.tailLen], r.kind, &r.scratch)
+	c, ok := last(r.tail[max(0, r.tailLen-tailBytes):r.tailLen], r.kind)
 	if !ok && !r.hasStart {
 		return Usage{}, false
 	}
@@ -115,7 +116,8 @@ func (r *Reader) keep(p []byte) {
 		return
 	}
 	if r.tailLen+len(p) > len(r.tail) {
-		r.tailLen = copy(r.tail[:], r.tail[r.tailLen-tailBytes:r.tailLen])
+		kept := r.tail[r.tailLen-(tailBytes-len(p)) : r.tailLen]
+		r.tailLen = copy(r.tail[:], kept)
 	}
 	r.tailLen += copy(r.tail[r.tailLen:], p)
 }

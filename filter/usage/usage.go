@@ -115,7 +115,8 @@ var usageKey = []byte(`"usage"`)
 
 // last finds the last usage object in b that states a count. In prompt text
 // the name can't be mistaken: there its quotes are escaped.
-func last(b []byte, kind Kind, scratch *[maxObjectBytes]byte) (counts, bool) {
+func last(b []byte, kind Kind) (counts, bool) {
+	var scratch [maxObjectBytes]byte
 	for end := len(b); ; {
 		key := bytes.LastIndex(b[:end], usageKey)
 		if key < 0 {
@@ -130,7 +131,7 @@ func last(b []byte, kind Kind, scratch *[maxObjectBytes]byte) (counts, bool) {
 		if i >= len(b) || b[i] != '{' {
 			continue // null
 		}
-		if object := balanced(b[i:], kind, scratch); object != nil {
+		if object := balanced(b[i:], kind, &scratch); object != nil {
 			if c, ok := parse(object); ok {
 				return c, true
 			}
