@@ -3,8 +3,7 @@
 //
 // A request travels like this: it arrives at a Worker's own listener; the
 // worker notes method, path, headers and the SHA-256 of the body, does what the
-// test has ordered (refuse, wait), and hands it to the handler that answers as
-// an engine does. Kill closes the listener and every connection, as the death
+// test has ordered (refuse, wait), and hands it to the engine that answers. Kill closes the listener and every connection, as the death
 // of a process would; Restart listens on the same address again.
 package engines
 
@@ -18,6 +17,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -43,35 +43,39 @@ type Request struct {
 type Worker struct {
 	Address string // 127.0.0.1:port, stays across Kill and Restart
 
-	handler http.Handler
-	note    func(Request)
-	mu      sync.Mutex
-	server  *http.Server
-	refuse  atomic.Int64 // how many requests to refuse
-	status  atomic.Int64 // with which status
-	delay   atomic.Int64 // nanoseconds before the handler is asked
+	engine Engine
+	fleet  *Fleet
+	mu     sync.Mutex
+	server *http.Server
+	delay  atomic.Int64 // nanoseconds before the engine is asked
 }
 
 // Fleet is a set of workers that share one notebook.
 type Fleet struct {
 	Workers []*Worker
 
+	refuse atomic.Int64 // how many requests to refuse yet
+	status atomic.Int64 // with which status
+
 	mu    sync.Mutex
 	notes []Request
 	keep  bool
 }
 
-// Start runs n workers. make builds the handler of each; it may also return a
-// closer for what the handler owns, or nil.
-func Start(n int, make func(address string) (http.Handler, func())) (*Fleet, func(), error) {
+// Engine answers the requests of one worker.
+type Engine interface {
+	http.Handler
+	Restart() error // become a new process: empty cache, new start time
+	Close() error
+}
+
+// Start runs n workers. build makes the engine of each. The caller calls stop.
+func Start(n int, build func(address string) (Engine, error)) (fleet *Fleet, stop func(), err error) {
 	f := &Fleet{}
-	var closers []func()
-	stop := func() {
+	stop = func() {
 		for _, w := range f.Workers {
 			w.Kill()
-		}
-		for _, c := range closers {
-			c()
+			w.engine.Close()
 		}
 	}
 	for range n {
@@ -80,11 +84,11 @@ func Start(n int, make func(address string) (http.Handler, func())) (*Fleet, fun
 			stop()
 			return nil, nil, fmt.Errorf("listen for a worker: %w", err)
 		}
-		w := &Worker{Address: listener.Addr().String(), note: f.add}
-		handler, closer := make(w.Address)
-		w.handler = handler
-		if closer != nil {
-			closers = append(closers, closer)
+		w := &Worker{Address: listener.Addr().String(), fleet: f}
+		if w.engine, err = build(w.Address); err != nil {
+			listener.Close()
+			stop()
+			return nil, nil, fmt.Errorf("build the engine of a worker: %w", err)
 		}
 		w.serve(listener)
 		f.Workers = append(f.Workers, w)
@@ -125,8 +129,12 @@ func (w *Worker) Kill() {
 	}
 }
 
-// Restart listens on the old address again.
+// Restart listens on the old address again, as a new process would: its cache
+// is empty.
 func (w *Worker) Restart(ctx context.Context) error {
+	if err := w.engine.Restart(); err != nil {
+		return fmt.Errorf("restart the engine of %s: %w", w.Address, err)
+	}
 	var last error
 	for ctx.Err() == nil {
 		listener, err := net.Listen("tcp", w.Address)
@@ -143,12 +151,6 @@ func (w *Worker) Restart(ctx context.Context) error {
 	return fmt.Errorf("listen on %s again: %w", w.Address, last)
 }
 
-// RefuseNext answers the next n requests with a status, before the engine sees them.
-func (w *Worker) RefuseNext(n int, status int) {
-	w.status.Store(int64(status))
-	w.refuse.Store(int64(n))
-}
-
 // Delay lets every request wait before the engine sees it.
 func (w *Worker) Delay(d time.Duration) { w.delay.Store(int64(d)) }
 
@@ -156,7 +158,7 @@ func (w *Worker) Delay(d time.Duration) { w.delay.Store(int64(d)) }
 func (w *Worker) answer(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set(ServedBy, w.Address)
 	if r.URL.Path == "/health" || r.URL.Path == "/metrics" {
-		w.handler.ServeHTTP(rw, r)
+		w.engine.ServeHTTP(rw, r)
 		return
 	}
 	body := &hashingBody{ReadCloser: r.Body, sum: sha256.New()}
@@ -165,16 +167,16 @@ func (w *Worker) answer(rw http.ResponseWriter, r *http.Request) {
 	defer func() {
 		// A handler that is done early leaves the rest unread: it counts too.
 		io.Copy(io.Discard, body)
-		w.note(Request{
+		w.fleet.add(Request{
 			Worker: w.Address, Method: r.Method, Path: r.URL.Path, Header: r.Header,
 			BodyBytes: body.bytes, BodySHA256: hex.EncodeToString(body.sum.Sum(nil)),
 			AnswerSHA256: hex.EncodeToString(out.sum.Sum(nil)),
 			Framing:      framing(r),
 		})
 	}()
-	if w.refuse.Add(-1) >= 0 {
+	if w.fleet.refuse.Add(-1) >= 0 {
 		io.Copy(io.Discard, body)
-		out.WriteHeader(int(w.status.Load()))
+		out.WriteHeader(int(w.fleet.status.Load()))
 		fmt.Fprint(out, `{"error":{"message":"refused on order","type":"overloaded"}}`)
 		return
 	}
@@ -184,7 +186,7 @@ func (w *Worker) answer(rw http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	}
-	w.handler.ServeHTTP(out, r)
+	w.engine.ServeHTTP(out, r)
 }
 
 func framing(r *http.Request) []string {
@@ -203,6 +205,20 @@ func (f *Fleet) add(r Request) {
 	if f.keep {
 		f.notes = append(f.notes, r)
 	}
+}
+
+// RefuseFirst answers the next n requests of the fleet, wherever they arrive,
+// with a status, before an engine sees them.
+func (f *Fleet) RefuseFirst(n int, status int) {
+	f.status.Store(int64(status))
+	f.refuse.Store(int64(n))
+}
+
+// Peek returns a copy of the open notebook.
+func (f *Fleet) Peek() []Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.notes)
 }
 
 // Record starts a fresh notebook; until Record is called nothing is kept.

@@ -3,8 +3,10 @@ package envoyrun
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"sigs.k8s.io/yaml"
 )
@@ -44,13 +46,14 @@ func readTree(path string) (Tree, error) {
 	return tree, nil
 }
 
-// walk calls visit for every map of a tree, outermost first.
+// walk calls visit for every map of a tree, outermost first, in the order of
+// their keys.
 func walk(node any, visit func(Tree)) {
 	switch n := node.(type) {
 	case Tree:
 		visit(n)
-		for _, child := range n {
-			walk(child, visit)
+		for _, key := range slices.Sorted(maps.Keys(n)) {
+			walk(n[key], visit)
 		}
 	case []any:
 		for _, child := range n {

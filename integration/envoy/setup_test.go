@@ -1,0 +1,107 @@
+//go:build envoy
+
+package envoy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/integration/envoyrun"
+)
+
+// wrongSetUp: settings and proxy do not fit each other. Both faults are told
+// by a counter and by one line in the log.
+func wrongSetUp(t *testing.T, version string, m mode) {
+	if m.name == "headers" {
+		r := newRig(t, version, m, func(o *envoyrun.Options) {
+			o.Concurrency = 1
+			o.Wasm = func(wasm envoyrun.Tree) {
+				delete(wasm["config"].(envoyrun.Tree), "allow_on_headers_stop_iteration")
+			}
+		})
+		r.startControl()
+		r.scenario("wrong set-up is told: stop-iteration flag missing", flagMissing)
+		return
+	}
+	r := newRig(t, version, m, func(o *envoyrun.Options) {
+		o.Concurrency = 1
+		edit := o.Bootstrap
+		o.Bootstrap = func(tree envoyrun.Tree) {
+			edit(tree)
+			dropFilter(tree, "envoy.filters.http.header_mutation")
+		}
+	})
+	r.startControl()
+	r.scenario("wrong set-up is told: companion missing", companionMissing)
+}
+
+// dropFilter takes one filter out of the HTTP filter chain.
+func dropFilter(tree envoyrun.Tree, name string) {
+	hcm := envoyrun.Find(tree, "stat_prefix", "llm")
+	var kept []any
+	for _, f := range hcm["http_filters"].([]any) {
+		if f.(envoyrun.Tree)["name"] != name {
+			kept = append(kept, f)
+		}
+	}
+	hcm["http_filters"] = kept
+}
+
+// flagMissing: the module stops at headers and is never shown the body.
+func flagMissing(r *rig) {
+	ctx := r.t.Context()
+	r.eventually(15*time.Second, "a held request is ended by the hold limit", func() error {
+		a := r.chat(ctx, talk(1, 3000).ask(), false)
+		if a.status != 504 {
+			return fmt.Errorf("status %d (%v), want 504 once the table is there", a.status, a.before)
+		}
+		return nil
+	})
+	r.chat(ctx, talk(2, 3000).ask(), false)
+	r.flushed(func() {
+		if n := r.counters()[metric("hold_never_released")]; n < 2 {
+			r.t.Errorf("hold_never_released is %d after two requests", n)
+		}
+	})
+	r.oneLine("allow_on_headers_stop_iteration")
+}
+
+// companionMissing: the choice is left in filter state and nobody reads it.
+func companionMissing(r *rig) {
+	ctx := r.t.Context()
+	told := func() int64 {
+		c := r.counters()
+		return c[metric("fallback.endpoint_fallback")] + c[metric("fallback.endpoint_unknown")]
+	}
+	r.eventually(30*time.Second, "the fallback is counted", func() error {
+		for i := range 16 {
+			if a := r.chat(ctx, talk(uint64(i), 3000).ask(), false); a.err() != nil {
+				r.t.Fatalf("requests must be served all the same: %v", a.err())
+			}
+		}
+		var n int64
+		r.flushed(func() { n = told() })
+		if n < 4 {
+			return fmt.Errorf("fallback.endpoint_* is %d", n)
+		}
+		return nil
+	})
+	r.oneLine("header_mutation")
+}
+
+// oneLine wants exactly one warning or error in Envoy's log that names what is
+// missing.
+func (r *rig) oneLine(word string) {
+	r.t.Helper()
+	var lines []string
+	for _, line := range strings.Split(r.proxy.Log(), "\n") {
+		if strings.Contains(line, "wasm log") && strings.Contains(line, word) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 1 {
+		r.t.Errorf("%d log lines name %s, want one: %q", len(lines), word, lines)
+	}
+}
