@@ -51,7 +51,8 @@ type Control struct {
 	Token     string // bearer token; empty sends none
 	// BatchInterval is the least time between two batches of reports.
 	BatchInterval time.Duration
-	// PollWait is how long control may keep a long-poll open.
+	// PollWait is how long control may keep a long-poll open. It is below the
+	// 30 s after which a table without news counts as old.
 	PollWait time.Duration
 	// Timeout ends a call that the control service never answers. It is
 	// longer than PollWait.
@@ -208,7 +209,7 @@ func (c *Control) set(key string, v gjson.Result) (err error) {
 	case "batch_interval_ms":
 		c.BatchInterval, err = duration(path, v, 20, 10_000)
 	case "poll_wait_ms":
-		c.PollWait, err = duration(path, v, 100, 300_000)
+		c.PollWait, err = duration(path, v, 100, 25_000)
 	case "timeout_ms":
 		c.Timeout, err = duration(path, v, 200, 600_000)
 	default:

@@ -50,7 +50,7 @@ func (c *Courier) takeUpdate(frame []byte, now int64) bool {
 	}
 	if !c.meta.Ready || header.Epoch != c.meta.Epoch || header.From != c.meta.Version {
 		// Changes to a table that is not ours: ask for the whole.
-		c.meta.Ready = false
+		c.ask = true
 		return true
 	}
 	c.meta.UpdatedUnixNanos = now

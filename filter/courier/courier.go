@@ -47,6 +47,8 @@ type Courier struct {
 	sweep  sweep
 	batch  batch
 	busy   bool // the tick is shortened
+	ask    bool // the changes don't fit our table: ask for the whole
+	inside bool // a slice is running; still true in the next one: it panicked
 	told   uint32
 
 	value abi.Scratch // page or record that is about to be replaced
@@ -72,21 +74,52 @@ func (c *Courier) Tick(now int64) {
 	case leaseNone:
 		return
 	case leaseTaken:
-		c.begin(now)
+		c.begin()
 	}
+	if c.inside {
+		// What was being applied has no end: forget it and compare anew.
+		c.update.drop()
+		c.resync.drop()
+		c.sweep = sweep{}
+		c.ask = true
+	}
+	c.inside = true
 	c.work(now)
 	c.startPoll(now)
 	c.startBatch(now)
 	c.pace()
+	c.inside = false
+}
+
+// Abandon forgets the calls that are open: their plugin context is going, and
+// what answers with it. The next tick, in another context, makes them again.
+func (c *Courier) Abandon() {
+	c.poll = poll{generation: c.poll.generation + 1}
+	open := c.batch.open
+	c.batch.generation++
+	c.batch.open = false
+	if open {
+		c.batch.last = 0
+	}
+	c.busy = false
+}
+
+// Resign gives the lease back, so that the gateway's next courier need not
+// wait for its end: this VM will not be ticked again.
+func (c *Courier) Resign() {
+	if c.lease.held && c.lease.resign() {
+		c.lease.held = false
+	}
 }
 
 // begin takes up the work where the former courier left it: at the meta record.
-func (c *Courier) begin(now int64) {
+func (c *Courier) begin() {
 	c.poll = poll{generation: c.poll.generation + 1}
 	c.batch = batch{generation: c.batch.generation + 1}
 	c.update.drop()
 	c.resync.drop()
 	c.sweep = sweep{}
+	c.ask = false
 	c.meta = table.Meta{Bits: 6}
 	value, _, status := abi.SharedData(c.fleet.Keys.MetaKey, &c.value)
 	if status == abi.OK && len(value) > 0 {
@@ -94,7 +127,6 @@ func (c *Courier) begin(now int64) {
 			c.meta = meta
 		}
 	}
-	_ = now
 }
 
 // lose ends the work of a courier whose lease is another's. Answers that are

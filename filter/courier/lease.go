@@ -96,6 +96,22 @@ func (l *lease) keep(now int64) leaseState {
 	return leaseTaken
 }
 
+// resign ends the lease now.
+func (l *lease) resign() bool {
+	c := l.courier
+	value, cas, status := abi.SharedData(c.fleet.Keys.CourierKey, &l.scratch)
+	if status != abi.OK {
+		return false
+	}
+	record, err := wire.DecodeCourier(value)
+	if err != nil || record.Nonce != c.fleet.Nonce || record.Epoch != l.epoch {
+		return false
+	}
+	record.ExpiryUnixNanos = 0
+	l.value = wire.AppendCourier(l.value[:0], &record)
+	return abi.SetSharedData(c.fleet.Keys.CourierKey, l.value, cas) == abi.OK
+}
+
 // valid reads the lease again: does this VM hold it still, in this epoch?
 func (l *lease) valid() bool {
 	c := l.courier

@@ -43,7 +43,7 @@ func (c *Courier) startPoll(now int64) {
 		return
 	}
 	epoch, version := c.meta.Epoch, c.meta.Version
-	if !c.meta.Ready {
+	if !c.meta.Ready || c.ask {
 		epoch, version = 0, 0
 	}
 	path := "/v1/table?epoch=" + strconv.FormatUint(epoch, 10) +

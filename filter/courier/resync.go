@@ -43,6 +43,7 @@ func (c *Courier) takeResync(header *wire.Header, parts *sections, now int64) bo
 		return false
 	}
 	c.metrics.Inc(metrics.Resyncs, 0)
+	c.ask = false
 	c.meta.UpdatedUnixNanos = now
 	c.meta.Off = header.Off()
 	if !c.writeRecords(parts) {
@@ -168,13 +169,8 @@ func (c *Courier) rangeAnswered(status, size int) {
 	switch {
 	case !c.lease.held || !c.resync.active:
 		return
-	case status == 409:
-		// Control has moved on: ask again from the start, at once.
-		c.resync.drop()
-		c.startPoll(now)
-		c.pace()
-		return
 	case status != 200:
+		// 409: control has moved on, the long-poll will tell how.
 		c.pollFailed(now, metrics.PollStatus)
 		return
 	}

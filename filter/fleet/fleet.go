@@ -50,10 +50,14 @@ type Fleet struct {
 	meta      table.Meta
 	known     bool // meta is valid
 	checkedAt int64
+	asked     bool   // a request came since the last tick
+	orphaned  bool   // no plugin context ticks this VM any more
 	rosterAt  uint64 // versions that are decoded
 	loadsAt   uint64
 	policyAt  uint64
 	setsAt    uint64
+	loadsTime int64       // unix ns when the loads in use were true
+	roster    []byte      // the last good roster, for a new policy's pools
 	policy    *policy.Set // from control, or the static one
 	pools     []*Pool
 	workers   workers
@@ -94,6 +98,9 @@ func (f *Fleet) Configure(cfg *config.Config) {
 // Config is the configuration in force.
 func (f *Fleet) Config() *config.Config { return f.config }
 
+// Metrics are the VM's counters.
+func (f *Fleet) Metrics() *metrics.Set { return f.metrics }
+
 // Clock is the time of the last Refresh or Tick, unix ns. A callback that
 // needs no better one saves a host call.
 func (f *Fleet) Clock() int64 { return f.now }
@@ -107,9 +114,10 @@ func (f *Fleet) Meta() (meta table.Meta, ok bool) { return f.meta, f.known }
 // KnowsPools tells whether a policy is known, from control or static.
 func (f *Fleet) KnowsPools() bool { return f.policy != nil }
 
-// Ready tells whether requests can be routed: a complete table and a roster.
+// Ready tells whether requests can be routed: a complete table and a roster,
+// which may well list nobody.
 func (f *Fleet) Ready() bool {
-	return f.known && f.meta.Ready && f.policy != nil && f.workers.count > 0
+	return f.known && f.meta.Ready && f.policy != nil && f.rosterAt != 0
 }
 
 // Off tells whether the whole deployment observes only.
@@ -125,12 +133,17 @@ func (f *Fleet) Refresh(now int64) {
 	if f.started == 0 {
 		f.started = now - 1
 	}
-	f.now = now
+	f.now, f.asked = now, true
 	if now-f.checkedAt < int64(refreshEvery) && f.checkedAt <= now {
 		return
 	}
 	f.checkedAt = now
 	f.readMeta()
+	f.look(now)
+}
+
+// look reads the sibling rows when they are a tick old.
+func (f *Fleet) look(now int64) {
 	if now-f.siblings.at >= int64(f.config.Tick) {
 		f.readSiblings(now)
 	}

@@ -21,13 +21,17 @@ func (f *Fleet) readMeta() {
 		return
 	}
 	f.meta, f.known = meta, true
-	roster := meta.RosterVersion != f.rosterAt
+	loads := meta.LoadsVersion != f.loadsAt
+	if loads {
+		f.loadsTime = meta.UpdatedUnixNanos
+	}
 	if meta.PolicyVersion != f.policyAt && f.readPolicy() {
 		// The pools are new: the workers sort into them again.
-		f.policyAt, roster = meta.PolicyVersion, true
+		f.policyAt = meta.PolicyVersion
+		_ = f.setRoster(f.roster)
+		loads = true
 	}
-	loads := meta.LoadsVersion != f.loadsAt
-	if roster && f.policy != nil && f.read(f.Keys.RosterKey, metrics.BadRoster, f.setRoster) {
+	if meta.RosterVersion != f.rosterAt && f.read(f.Keys.RosterKey, metrics.BadRoster, f.setRoster) {
 		f.rosterAt, loads = meta.RosterVersion, true
 	}
 	if loads && f.read(f.Keys.LoadsKey, metrics.BadLoads, f.applyLoads) {
@@ -66,7 +70,7 @@ func (f *Fleet) readPolicy() bool {
 }
 
 func (f *Fleet) applyLoads(value []byte) error {
-	return f.setLoads(value, f.meta.UpdatedUnixNanos)
+	return f.setLoads(value, f.loadsTime)
 }
 
 func (f *Fleet) setSets(value []byte) error {

@@ -64,7 +64,7 @@ func (r *Reports) room(n int) bool {
 }
 
 // flush writes what was collected since the last tick.
-func (r *Reports) flush(int64) {
+func (r *Reports) flush() {
 	if len(r.buffer) > chunkHeader {
 		r.write()
 	}

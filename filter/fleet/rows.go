@@ -36,12 +36,37 @@ func (f *Fleet) Slot() (slot uint16, ok bool) { return f.row.slot, f.row.slot !=
 func (f *Fleet) rowLife() time.Duration { return 3*f.config.Tick + time.Second }
 
 // Tick renews the VM's row and writes its reports. It is never called in a
-// VM's start-up: the canary must not claim anything.
-func (f *Fleet) Tick(now int64) {
-	f.checkedAt = 0 // a tick always looks
-	f.Refresh(now)
-	f.Reports.flush(now)
+// VM's start-up: the canary must not claim anything. An idle VM leaves the
+// sibling rows alone, unless it is the courier.
+func (f *Fleet) Tick(now int64, courier bool) {
+	asked := f.asked
+	if f.started == 0 {
+		f.started = now - 1
+	}
+	f.now, f.checkedAt, f.asked = now, now, false
+	f.readMeta()
+	if asked || courier {
+		f.look(now)
+	}
+	f.Reports.flush()
 	f.writeRow(now)
+}
+
+// Orphan tells that no plugin context ticks this VM any more, or that one does
+// again. Streams that are still open then write their reports themselves.
+func (f *Fleet) Orphan(now int64, orphaned bool) {
+	f.orphaned = orphaned
+	if orphaned {
+		f.Reports.flush()
+		f.writeRow(now)
+	}
+}
+
+// StreamEnded is told of the end of every routed request, after its report.
+func (f *Fleet) StreamEnded(now int64) {
+	if f.orphaned {
+		f.Orphan(now, true)
+	}
 }
 
 // writeRow writes the row, and claims a slot first where there is none or a

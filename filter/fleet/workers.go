@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/warmpath/warmpath/shared/policy"
@@ -170,9 +171,12 @@ func (f *Fleet) setPolicy(set *policy.Set) {
 	f.policy = set
 	f.pools = make([]*Pool, len(set.Pools))
 	for i := range set.Pools {
-		pool := &Pool{}
+		// Round robin starts anywhere: VMs in step would all send their first
+		// requests to the same worker.
+		pool := &Pool{sequence: rand.Uint64() >> 1}
 		for _, o := range old {
 			if o.View.Pool.Name == set.Pools[i].Name {
+				pool.View.At = o.View.At
 				pool.View.Ring, pool.members, pool.nodes, pool.sequence = o.View.Ring, o.members, o.nodes, o.sequence
 			}
 		}
@@ -190,6 +194,7 @@ func (f *Fleet) setRoster(payload []byte) error {
 	if n > maxWorkers {
 		return &wire.Error{What: "roster: more workers than a ring can hold"}
 	}
+	f.roster = append(f.roster[:0], payload...)
 	old := f.workers
 	f.workers = workers{list: make([]worker, 0, n), byAddress: make(map[string]uint16, n)}
 	f.workers.init()

@@ -83,6 +83,9 @@ func (s *stream) keepForObserve(checkpoints []fingerprint.Checkpoint) {
 
 // adopt books and reports an observed request at the worker that serves it.
 func (s *stream) adopt() {
+	if s.served != s.best {
+		s.predictedTokens = 0
+	}
 	s.openClaim(s.served)
 	s.reportDispatch(s.served, s.kept)
 	s.dropKept()

@@ -57,17 +57,17 @@ func (s *stream) doneHeld() {
 
 func (s *stream) doneReleased() {
 	vm, f := s.plugin.vm, s.plugin.fleet
-	outcome := s.outcome()
+	outcome, now := s.outcome(), abi.Now()
 	vm.metrics.Inc(metrics.Outcomes, outcome)
 	if outcome == metrics.OutcomeUpstreamFailure && s.named != 0 && !s.upstream {
-		f.Avoid(s.named, abi.Now(), 0)
+		f.Avoid(s.named, now, 0)
 	}
 	done := wire.Report{
 		Pool: s.pool, Chosen: s.claimed, Served: s.served, ID: s.reportID,
 		Status: s.status, Outcome: wire.Outcome(outcome + 1), Attempts: max(1, s.attempts),
 		PredictedTokens: s.predictedTokens, CachedTokens: wire.UnknownTokens,
 		PromptTokens: wire.UnknownTokens, OutputTokens: wire.UnknownTokens,
-		TTFTMillis: wire.NoTTFT, TotalMillis: uint32(max(0, abi.Now()-s.arrived) / 1_000_000),
+		TTFTMillis: wire.NoTTFT, TotalMillis: uint32(max(0, now-s.arrived) / 1_000_000),
 	}
 	if s.firstTokenAt != 0 && s.events {
 		done.TTFTMillis = uint32(s.ttftMillis())
@@ -76,6 +76,7 @@ func (s *stream) doneReleased() {
 	if s.reportID != 0 {
 		f.Reports.Done(&done)
 	}
+	f.StreamEnded(now)
 }
 
 // settle fills in what the engine said about the request. Without its word a

@@ -18,6 +18,7 @@ package plugin
 import (
 	"math/rand/v2"
 	"runtime/debug"
+	"strings"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
@@ -71,8 +72,17 @@ type deployment struct {
 // NewVM makes the VM context for abi.Start.
 func NewVM() *VM {
 	vm := &VM{rng: route.NewRand(rand.Uint64()), line: make([]byte, 0, 512)}
-	abi.OnPanic = func(string) { vm.metrics.Inc(metrics.Panics, 0) }
+	abi.OnPanic = vm.panicked
 	return vm
+}
+
+// panicked counts a recovered panic. One in a request callback has let the
+// request pass to the cluster's own balancer.
+func (vm *VM) panicked(callback string) {
+	vm.metrics.Inc(metrics.Panics, 0)
+	if strings.HasPrefix(callback, "proxy_on_request") {
+		vm.metrics.Inc(metrics.Fallback, metrics.FallbackPanic)
+	}
 }
 
 // OnVMStart bounds the heap. The throw-away canary runs it too, so nothing
@@ -96,6 +106,21 @@ func (vm *VM) deploymentOf(name string) *deployment {
 	d := &deployment{name: name, fleet: f, courier: courier.New(f, &vm.metrics, vm.rng)}
 	vm.deployments = append(vm.deployments, d)
 	return d
+}
+
+// handOver gives the deployment to its newest context. Calls that were made in
+// another one are made again there. Without any context the VM is not ticked
+// again: what it has to say is said now, and its lease given back.
+func (d *deployment) handOver() {
+	d.courier.Abandon()
+	if n := len(d.plugins); n > 0 {
+		d.fleet.Configure(d.plugins[n-1].config)
+		d.fleet.Orphan(0, false)
+		return
+	}
+	d.courier.Resign()
+	d.fleet.Orphan(abi.Now(), true)
+	d.fleet.Metrics().Flush()
 }
 
 // Plugin is the context of one configuration.
@@ -142,7 +167,7 @@ func (p *Plugin) OnPluginStart(size int) types.OnPluginStartStatus {
 	p.deployment = p.vm.deploymentOf(cfg.Deployment)
 	p.fleet = p.deployment.fleet
 	p.deployment.plugins = append(p.deployment.plugins, p)
-	p.fleet.Configure(cfg)
+	p.deployment.handOver()
 	if status := abi.SetTickPeriod(cfg.Tick); status != abi.OK {
 		abi.Log(abi.LogWarn, "warmpath: this host has no ticks ("+status.Err().Error()+"): the table will stay empty and requests pass unrouted")
 	}
@@ -166,9 +191,7 @@ func (p *Plugin) leave() {
 			break
 		}
 	}
-	if n := len(d.plugins); n > 0 {
-		d.fleet.Configure(d.plugins[n-1].config)
-	}
+	d.handOver()
 }
 
 // NewHttpContext makes the context of one request.

@@ -89,6 +89,9 @@ func (s *stream) follow() {
 			f.Avoid(s.second, abi.Now(), 0)
 		}
 	}
+	if s.served != s.best {
+		s.predictedTokens = 0 // nobody predicted anything for this worker
+	}
 	s.moveClaim(s.served)
 }
 

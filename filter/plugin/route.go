@@ -140,8 +140,9 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	}
 	s.phase = phaseReleased
 	s.predictedTokens = clamp32(d.MatchedTokens)
+	s.best, s.second = d.Best, d.Second
 	if steer {
-		s.best, s.second, s.named = d.Best, d.Second, d.Best
+		s.named = d.Best
 		s.openClaim(d.Best)
 		s.reportDispatch(d.Best, p.checkpoints)
 	} else {

@@ -12,7 +12,7 @@ func (p *Plugin) OnTick() {
 		return
 	}
 	now := abi.Now()
-	d.fleet.Tick(now)
+	d.fleet.Tick(now, d.courier.Working())
 	d.courier.Tick(now)
 	p.vm.metrics.Flush()
 }
