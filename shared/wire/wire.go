@@ -69,6 +69,10 @@ const (
 	FlagResync = 1
 	// FlagOff: every pool observes.
 	FlagOff = 2
+	// FlagKeepPages, with FlagResync: control has just started and is still learning what the
+	// workers hold. A courier whose refs mean the same workers as before keeps its pages and goes
+	// on from the frame's version.
+	FlagKeepPages = 4
 )
 
 // Header starts every frame.
@@ -77,7 +81,7 @@ const (
 //	0      4    magic "WPF1"
 //	4      1    kind
 //	5      1    wire version
-//	6      2    flags: 1 resync, 2 off
+//	6      2    flags: 1 resync, 2 off, 4 keep pages
 //	8      8    epoch of the table
 //	16     8    from: the version the changes start after
 //	24     8    to: the version after the changes
@@ -92,6 +96,9 @@ func (h *Header) Resync() bool { return h.Flags&FlagResync != 0 }
 
 // Off tells whether FlagOff is set.
 func (h *Header) Off() bool { return h.Flags&FlagOff != 0 }
+
+// KeepPages tells whether FlagKeepPages is set.
+func (h *Header) KeepPages() bool { return h.Flags&FlagKeepPages != 0 }
 
 // AppendHeader appends the 32 bytes of h.
 func AppendHeader(b []byte, h *Header) []byte {
