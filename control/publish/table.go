@@ -219,7 +219,11 @@ func (t *Table) put(e *table.Entry, now time.Time) {
 			return
 		}
 	}
-	if !replaced && t.grow(now) {
+	load := maxLoad
+	if page.Count() == table.PageEntries {
+		load = maxLoad / 2 // bad luck of one page: rather grow early than lose entries
+	}
+	if !replaced && t.grow(load, now) {
 		page, index = t.page(e.Fingerprint, true)
 	}
 	if !replaced && page.Count() == table.PageEntries && !t.makeRoom(page, index, e) {
@@ -297,8 +301,8 @@ func (t *Table) makeRoom(page table.Page, index uint32, e *table.Entry) bool {
 // grow moves to the next size class when the next entry would make pages too
 // full. Gateways have to start anew: a page of one class means nothing in
 // another.
-func (t *Table) grow(now time.Time) bool {
-	if float64(t.entries+1) <= maxLoad*float64(len(t.pages)*table.PageEntries) || t.bits >= t.cfg.MaxBits {
+func (t *Table) grow(load float64, now time.Time) bool {
+	if float64(t.entries+1) <= load*float64(len(t.pages)*table.PageEntries) || t.bits >= t.cfg.MaxBits {
 		return false
 	}
 	old := t.pages
