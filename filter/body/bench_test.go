@@ -10,6 +10,7 @@ package body
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -76,21 +77,44 @@ func BenchmarkScan(b *testing.B) {
 func BenchmarkScanAndRender(b *testing.B) {
 	for _, s := range benchSizes {
 		b.Run(s.name, func(b *testing.B) {
-			body, req, sink := chatBody(s.size), new(Request), new(nullSink)
-			b.SetBytes(int64(len(body)))
-			b.ReportAllocs()
-			for b.Loop() {
-				*sink = nullSink{}
-				if reason := Scan(body, ChatCompletions, req); reason != OK {
-					b.Fatal(reason)
-				}
-				if out := Render(req, sink, 0); out.Reason != OK {
-					b.Fatal(out.Reason)
-				}
-			}
-			b.ReportMetric(float64(sink.calls), "sinkcalls/op")
+			scanAndRender(b, chatBody(s.size))
 		})
 	}
+}
+
+// BenchmarkOddText reads 400 KB of text that is not ASCII, as UTF-8 and as
+// Python's json.dumps escapes it by default, and a picture.
+func BenchmarkOddText(b *testing.B) {
+	for _, text := range []struct{ name, piece string }{
+		{"UTF8", "港の緑のはしけは四番桟橋にいます。"},
+		{"Escaped", `\u6e2f\u306e\u7dd1\u306e\u306f\u3057\u3051\u306f\ud83d\udea2`},
+		{"Quotes", `\"a\": \"b\",\n`},
+	} {
+		b.Run(text.name, func(b *testing.B) {
+			body := []byte(`{"messages":[{"role":"user","content":"` + strings.Repeat(text.piece, 400<<10/len(text.piece)) + `"}]}`)
+			scanAndRender(b, body)
+		})
+	}
+	b.Run("Image", func(b *testing.B) {
+		scanAndRender(b, []byte(`{"messages":[{"role":"user","content":[{"type":"text","text":"Hi"},{"type":"image_url","image_url":{"url":"data:image/png;base64,`+
+			strings.Repeat("iVBORw0KGgoAAAANSUhEUgAA", 400<<10/24)+`"}}]}]}`))
+	})
+}
+
+func scanAndRender(b *testing.B, body []byte) {
+	req, sink := new(Request), new(nullSink)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		*sink = nullSink{}
+		if reason := Scan(body, ChatCompletions, req); reason != OK {
+			b.Fatal(reason)
+		}
+		if out := Render(req, sink, 0); out.Reason != OK {
+			b.Fatal(out.Reason)
+		}
+	}
+	b.ReportMetric(float64(sink.calls), "sinkcalls/op")
 }
 
 func BenchmarkTokenIDs(b *testing.B) {

@@ -19,14 +19,14 @@ func (r *renderer) compact(at, cacheLevel int) int {
 		switch c := b[i]; c {
 		case '{', '[':
 			if comma {
-				r.byte(',')
+				r.put(',')
 			}
-			r.byte(c)
+			r.put(c)
 			comma, open = false, true
 			depth++
 			i++
 		case '}', ']':
-			r.byte(c)
+			r.put(c)
 			comma, open = false, false
 			i++
 			if depth--; depth == 0 {
@@ -46,7 +46,7 @@ func (r *renderer) compact(at, cacheLevel int) int {
 				}
 			}
 			if comma {
-				r.byte(',')
+				r.put(',')
 			}
 			comma, open = false, false
 			i = r.scalar(i)
@@ -57,9 +57,9 @@ func (r *renderer) compact(at, cacheLevel int) int {
 // scalar renders a string, number or literal inside JSON.
 func (r *renderer) scalar(at int) int {
 	if r.req.body[at] == '"' {
-		r.byte(markString)
+		r.put(markString)
 		next := r.str(at)
-		r.byte(markString)
+		r.put(markString)
 		return next
 	}
 	next := r.skip(at)
@@ -77,9 +77,9 @@ func (r *renderer) media(at, kind int) {
 		r.out.MediaAt = r.out.Bytes
 	}
 	r.out.Media++
-	r.byte(markMedia)
+	r.put(markMedia)
 	r.label(kind)
-	r.byte(markBody)
+	r.put(markBody)
 	if r.muted {
 		return
 	}

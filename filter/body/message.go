@@ -101,10 +101,10 @@ func (r *renderer) message(i int) int {
 	if f[partRole] > 0 {
 		r.label(f[partRole])
 		if f[partName] > 0 {
-			r.byte(markPart)
+			r.put(markPart)
 			r.label(f[partName])
 		}
-		r.byte(markBody)
+		r.put(markBody)
 		r.messageContent(&f)
 		r.end()
 		return next
@@ -112,24 +112,24 @@ func (r *renderer) message(i int) int {
 	switch kind := f[partType]; string(r.word(kind)) {
 	case "function_call", "custom_tool_call":
 		r.ours("assistant")
-		r.byte(markBody)
+		r.put(markBody)
 		r.call(f[partName], f.arguments())
 	case "function_call_output", "custom_tool_call_output":
 		r.ours("tool")
-		r.byte(markBody)
+		r.put(markBody)
 		r.content(f[partOutput], false)
 	case "message":
-		r.byte(markBody)
+		r.put(markBody)
 		r.messageContent(&f)
 	default:
 		if kind == 0 {
-			r.byte(markBody)
+			r.put(markBody)
 			r.messageContent(&f)
 			break
 		}
 		// Reasoning, references, calls of built-in tools.
 		r.label(kind)
-		r.byte(markBody)
+		r.put(markBody)
 		r.compact(i, 1)
 	}
 	r.end()
@@ -138,16 +138,16 @@ func (r *renderer) message(i int) int {
 
 func (r *renderer) messageContent(f *fields) {
 	if at := f[partThinking]; at > 0 {
-		r.byte(markPart)
+		r.put(markPart)
 		r.ours("thinking")
-		r.byte(markBody)
+		r.put(markBody)
 		r.value(at)
 	}
 	r.content(f[partContent], false)
 	if at := f[partRefusal]; at > 0 {
-		r.byte(markPart)
+		r.put(markPart)
 		r.ours("refusal")
-		r.byte(markBody)
+		r.put(markBody)
 		r.value(at)
 	}
 	if at := f[partToolCalls]; at > 0 {
@@ -202,11 +202,11 @@ func (r *renderer) toolCall(at int) int {
 
 // call renders a tool call from its name and arguments, either may be absent.
 func (r *renderer) call(name, arguments int) {
-	r.byte(markCall)
+	r.put(markCall)
 	if name > 0 {
 		r.value(name)
 	}
-	r.byte(markBody)
+	r.put(markBody)
 	if arguments > 0 {
 		r.value(arguments)
 	}
@@ -252,7 +252,7 @@ func (r *renderer) part(at int, first, nested bool) int {
 	b := r.req.body
 	if b[at] != '{' {
 		if !first {
-			r.byte(markPart)
+			r.put(markPart)
 		}
 		return r.value(at)
 	}
@@ -272,9 +272,9 @@ func (r *renderer) part(at int, first, nested bool) int {
 		return next
 	case "tool_result":
 		if !nested {
-			r.byte(markPart)
+			r.put(markPart)
 			r.label(kind)
-			r.byte(markBody)
+			r.put(markBody)
 			r.content(f[partContent], true)
 			return next
 		}
@@ -292,20 +292,20 @@ func (r *renderer) part(at int, first, nested bool) int {
 	switch {
 	case what > 0 && f[what] > 0 && what == partText:
 		if !first {
-			r.byte(markPart)
+			r.put(markPart)
 		}
 		r.value(f[what])
 	case what > 0 && f[what] > 0:
-		r.byte(markPart)
+		r.put(markPart)
 		r.label(kind)
-		r.byte(markBody)
+		r.put(markBody)
 		r.value(f[what])
 	default:
-		r.byte(markPart)
+		r.put(markPart)
 		if kind > 0 {
 			r.label(kind)
 		}
-		r.byte(markBody)
+		r.put(markBody)
 		r.compact(at, 1)
 	}
 	return next

@@ -42,9 +42,9 @@ func (r *renderer) head() {
 		if at == 0 || r.req.body[at] != '[' || r.req.body[skipSpace(r.req.body, at+1)] == ']' {
 			continue
 		}
-		r.byte(markTurn)
-		r.byte(markCall)
-		r.byte(markBody)
+		r.put(markTurn)
+		r.put(markCall)
+		r.put(markBody)
 		r.compact(at, 2)
 		r.end()
 	}
@@ -56,10 +56,10 @@ func (r *renderer) named(f field, name string) {
 	if !r.req.present(f) {
 		return
 	}
-	r.byte(markTurn)
-	r.byte(markPart)
+	r.put(markTurn)
+	r.put(markPart)
 	r.ours(name)
-	r.byte(markBody)
+	r.put(markBody)
 	r.compact(r.req.spans[f].start, 0)
 	r.end()
 }
@@ -76,7 +76,7 @@ func (r *renderer) system(f field) {
 	}
 	r.turn()
 	r.ours("system")
-	r.byte(markBody)
+	r.put(markBody)
 	r.content(r.req.spans[f].start, false)
 	r.end()
 }
@@ -106,7 +106,7 @@ func (r *renderer) input(at int) {
 	case '"':
 		r.turn()
 		r.ours("user")
-		r.byte(markBody)
+		r.put(markBody)
 		r.str(at)
 		r.end()
 	case '[':
@@ -166,7 +166,7 @@ func (r *renderer) tokens(at int) int {
 	batch, n, count := &r.batch, 0, 0
 	key := !r.muted
 	r.out.TokenForm = true
-	r.byte(markTokens)
+	r.put(markTokens)
 	i := at + 1
 	for {
 		for b[i] <= ' ' || b[i] == ',' {

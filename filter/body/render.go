@@ -35,8 +35,8 @@ type Sink interface {
 // Rendering sums up what Render did.
 type Rendering struct {
 	// Reason is OK, Empty or BadPromptType (NoPromptField if Scan had found
-	// none). Unless OK, what the sink got is
-	// no prompt and must not become a key.
+	// none). Unless OK, what the sink got is no prompt and must not become a
+	// key.
 	Reason Reason
 
 	Bytes     int // canonical bytes given to the sink
@@ -88,7 +88,7 @@ type renderer struct {
 	toDigest bool // bytes go to digest instead of sink
 	sum      [highwayhash.Size128]byte
 	wordText [maxKeyBytes + utf8.UTFMax]byte
-	small    [8]byte   // a decoded escape, a marker
+	small    [1]byte   // a marker, or a character of JSON's structure
 	batch    [256]byte // token ids, a word of ours
 	gathered int
 	gather   [4096]byte
@@ -141,8 +141,8 @@ func (r *renderer) flush() {
 	}
 }
 
-// byte writes a marker, or a character of JSON's structure.
-func (r *renderer) byte(c byte) {
+// put writes a marker, or a character of JSON's structure.
+func (r *renderer) put(c byte) {
 	r.small[0] = c
 	r.write(r.small[:1])
 }
@@ -150,12 +150,12 @@ func (r *renderer) byte(c byte) {
 // turn opens a turn; the role's label follows.
 func (r *renderer) turn() {
 	r.out.Turns++
-	r.byte(markTurn)
+	r.put(markTurn)
 }
 
 // end closes a turn.
 func (r *renderer) end() {
-	r.byte(markEnd)
+	r.put(markEnd)
 	if !r.muted {
 		r.flush()
 		r.sink.TurnEnd()

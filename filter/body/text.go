@@ -69,47 +69,53 @@ func scanString(b []byte, i int) (end, flags int) {
 			}
 			i++
 		}
-		if i >= len(b) || b[i] < 0x20 {
-			return -1, 0
-		}
-		if b[i] == '"' {
-			return i, flags
-		}
-		flags |= flagEsc
-		if i+1 >= len(b) {
-			return -1, 0
-		}
-		switch b[i+1] {
-		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-			i += 2
-		case 'u':
-			if i+6 > len(b) || hex4(b[i+2:i+6]) < 0 {
+		// Escapes often follow one another: stay here until something else comes.
+		for {
+			if i >= len(b) || b[i] < 0x20 {
 				return -1, 0
 			}
-			i += 6
-		default:
-			return -1, 0
+			if b[i] == '"' {
+				return i, flags
+			}
+			if b[i] != '\\' {
+				break
+			}
+			flags |= flagEsc
+			switch {
+			case i+1 >= len(b):
+				return -1, 0
+			case shortEscapes[b[i+1]] != 0:
+				i += 2
+			case b[i+1] == 'u' && i+6 <= len(b) && hex4(b[i+2:i+6]) >= 0:
+				i += 6
+			default:
+				return -1, 0
+			}
 		}
 	}
 }
 
-// hex4 returns the value of four hex digits, or -1.
-func hex4(b []byte) rune {
-	var v rune
-	for _, c := range b[:4] {
+// hexDigits maps a hex digit to its value and all else to -1.
+var hexDigits = func() (t [256]int8) {
+	for c := range t {
 		switch {
 		case c >= '0' && c <= '9':
-			c -= '0'
+			t[c] = int8(c - '0')
 		case c >= 'a' && c <= 'f':
-			c -= 'a' - 10
+			t[c] = int8(c - 'a' + 10)
 		case c >= 'A' && c <= 'F':
-			c -= 'A' - 10
+			t[c] = int8(c - 'A' + 10)
 		default:
-			return -1
+			t[c] = -1
 		}
-		v = v<<4 | rune(c)
 	}
-	return v
+	return t
+}()
+
+// hex4 returns the value of four hex digits, or less than 0.
+func hex4(b []byte) rune {
+	_ = b[3]
+	return rune(hexDigits[b[0]])<<12 | rune(hexDigits[b[1]])<<8 | rune(hexDigits[b[2]])<<4 | rune(hexDigits[b[3]])
 }
 
 // unescape decodes the valid escape that begins at s[0] into dst (at least
@@ -121,6 +127,10 @@ func unescape(dst, s []byte) (taken, filled int) {
 		return 2, 1
 	}
 	r, taken := hex4(s[2:]), 6
+	if r >= 0x800 && r < 0xD800 { // most scripts that need escapes
+		dst[0], dst[1], dst[2] = 0xE0|byte(r>>12), 0x80|byte(r>>6)&0x3F, 0x80|byte(r)&0x3F
+		return 6, 3
+	}
 	if utf16.IsSurrogate(r) {
 		pair := rune(utf8.RuneError)
 		if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
@@ -164,13 +174,15 @@ func decode(dst, src []byte) (taken, filled int) {
 			s, d = s[1:], d[1:]
 			continue
 		}
-		t, f := 2, 1
-		if c := shortEscapes[s[1]]; c != 0 {
-			d[0] = c
-		} else {
-			t, f = unescape(d, s)
+		for len(s) > 0 && s[0] == '\\' && len(d) >= decodeRoom {
+			if c := shortEscapes[s[1]]; c != 0 {
+				d[0] = c
+				s, d = s[2:], d[1:]
+				continue
+			}
+			t, f := unescape(d, s)
+			s, d = s[t:], d[f:]
 		}
-		s, d = s[t:], d[f:]
 	}
 	return len(src) - len(s), len(dst) - len(d)
 }
