@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warmpath/warmpath/control"
+)
+
+func controlCommand() *cobra.Command {
+	var file, listen, workers, policy, state, tokenEnv string
+	var learn time.Duration
+	cmd := &cobra.Command{
+		Use:   "control",
+		Short: "Run the control service: worker list, health, cache-location table",
+		Long: `Runs the service that the modules of every proxy talk to. It watches the worker
+list, checks and scrapes the workers, learns from the gateways' reports which
+worker holds which prefix, and pushes that table to them.
+
+The API listens on loopback without a token; anywhere else it asks for one, taken
+from the environment variable that --token-env names. GET /openapi.yaml describes
+the API. Flags win over the file.`,
+		Example: `  warmpath control --workers workers.yaml
+  WARMPATH_TOKEN=... warmpath control --config control.yaml --listen 0.0.0.0:8780`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var cfg control.Config
+			if file != "" {
+				var err error
+				if cfg, err = control.LoadConfig(file); err != nil {
+					return err
+				}
+			}
+			set := func(flag string, field *string, value string) {
+				if cmd.Flags().Changed(flag) || *field == "" {
+					*field = value
+				}
+			}
+			set("listen", &cfg.Listen, listen)
+			set("workers", &cfg.WorkersFile, workers)
+			set("policy", &cfg.PolicyFile, policy)
+			set("state", &cfg.StateFile, state)
+			if cmd.Flags().Changed("learn") || cfg.Learn == 0 {
+				cfg.Learn = learn
+			}
+			if token := os.Getenv(tokenEnv); token != "" {
+				cfg.Token = token
+			}
+			cfg.Logger = slog.Default()
+			service, err := control.New(cfg)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "control service at %s\n", service.URL())
+			return service.Run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&file, "config", "", "YAML configuration file")
+	f.StringVar(&listen, "listen", "127.0.0.1:8780", "address of the API")
+	f.StringVar(&workers, "workers", "", "worker list (YAML), watched for changes")
+	f.StringVar(&policy, "policy", "", "routing policy (YAML), watched for changes; none: one pool per pool of the worker list, policy threshold")
+	f.StringVar(&state, "state", "", "file that keeps the table over a restart")
+	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the API's bearer token")
+	f.DurationVar(&learn, "learn", 10*time.Second, "after a restart without state: how long gateways keep their own table")
+	return cmd
+}

@@ -1,0 +1,210 @@
+// Package demo plays one workload against the whole path, once per policy:
+// simulated workers, control service, embedded gateways with the real module,
+// and an open-loop client over HTTP. Run returns what was measured; Print draws
+// it.
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warmpath/warmpath/control"
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/gateway"
+	"github.com/warmpath/warmpath/hostsim"
+	"github.com/warmpath/warmpath/sim/engine"
+	"github.com/warmpath/warmpath/sim/live"
+	"github.com/warmpath/warmpath/sim/loadgen"
+	"github.com/warmpath/warmpath/sim/workload"
+)
+
+// Policies of the demo: the name shown, and the module's policy behind it.
+var Policies = []Policy{
+	{"round_robin", "round_robin"},
+	{"session_hash", "session_hash"},
+	{"warmpath", "threshold"},
+	{"chwbl", "chwbl"},
+	{"least_load", "least_load"},
+	{"random", "random"},
+}
+
+// Policy is one run.
+type Policy struct{ Name, Module string }
+
+// Options of one demo.
+type Options struct {
+	Spec     workload.Spec
+	Module   []byte // warmpath.wasm
+	CacheDir string // of compiled modules
+	Gateways int
+	VMs      int     // module instances per gateway
+	Capacity float64 // times the workload's capacity per worker
+	Policies []Policy
+	// Progress is called a few times a second; it must be quick.
+	Progress func(policy string, p loadgen.Progress)
+	Logger   *slog.Logger
+}
+
+// Run plays the workload under each policy, one after the other, each on fresh
+// workers, a fresh control service and fresh gateways.
+func Run(ctx context.Context, opts Options) (*Report, error) {
+	w, err := workload.New(opts.Spec)
+	if err != nil {
+		return nil, err
+	}
+	report := &Report{
+		Requests: opts.Spec.Requests, Workers: opts.Spec.Fleet.Workers, Gateways: opts.Gateways,
+		Seed: opts.Spec.Seed, TimeScale: opts.Spec.Fleet.TimeScale, Capacity: opts.Capacity,
+		Policies: map[string]*Outcome{},
+	}
+	for _, policy := range opts.Policies {
+		outcome, err := runPolicy(ctx, opts, w, policy)
+		if err != nil {
+			return report, fmt.Errorf("run %s: %w", policy.Name, err)
+		}
+		report.Order = append(report.Order, policy.Name)
+		report.Policies[policy.Name] = outcome
+	}
+	return report, nil
+}
+
+func runPolicy(ctx context.Context, opts Options, w *workload.Workload, policy Policy) (*Outcome, error) {
+	params := opts.Spec.Fleet.EngineParams(opts.Capacity)
+	fleet, err := live.StartFleet(opts.Spec.Fleet.Workers, live.Config{
+		Engine: params, TimeScale: opts.Spec.Fleet.TimeScale, EventTokens: -1, Models: []string{opts.Spec.Model},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer fleet.Close()
+
+	ctx, stop := context.WithCancel(ctx)
+	var services errgroup.Group
+	defer func() { _ = services.Wait() }()
+	defer stop()
+
+	service, err := startControl(ctx, &services, opts, params, fleet.Addresses(), policy)
+	if err != nil {
+		return nil, err
+	}
+	gateways, err := startGateways(ctx, &services, opts, fleet.Addresses(), service)
+	if err != nil {
+		return nil, err
+	}
+	targets := make([]string, len(gateways))
+	for i, g := range gateways {
+		targets[i] = g.URL()
+	}
+	var curve []float64
+	result, err := loadgen.Run(ctx, loadgen.Config{
+		Targets: targets, Workload: w, TimeScale: opts.Spec.Fleet.TimeScale,
+		Progress: func(p loadgen.Progress) {
+			curve = append(curve, 100*p.HitRate)
+			if opts.Progress != nil {
+				opts.Progress(policy.Name, p)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	outcome := outcomeOf(result, fleet, w, gateways)
+	outcome.curve = curve
+	return outcome, nil
+}
+
+func startControl(ctx context.Context, services *errgroup.Group, opts Options, params engine.Params, addresses []string, policy Policy) (*control.Service, error) {
+	specs := make([]discovery.Spec, len(addresses))
+	for i, a := range addresses {
+		specs[i] = discovery.Spec{
+			Address: a, Pool: "default", MaxRunning: params.MaxRunning, QueueLimit: params.MaxQueued,
+			CapacityTokens: params.CapacityTokens, BlockTokens: params.BlockTokens,
+		}
+	}
+	doc, err := json.Marshal(map[string]any{"pools": []any{map[string]any{
+		"name": "default", "index": 0, "models": []string{"*"}, "mode": "route", "policy": map[string]any{"name": policy.Module},
+	}}})
+	if err != nil {
+		return nil, err
+	}
+	service, err := control.New(control.Config{
+		Listen: "127.0.0.1:0", Workers: specs, Policy: doc, Logger: opts.Logger,
+		CoalesceInterval: 10 * time.Millisecond, // the engines' time runs faster than the clock
+	})
+	if err != nil {
+		return nil, err
+	}
+	services.Go(func() error { return service.Run(ctx) })
+	select {
+	case <-service.Ready():
+		return service, nil
+	case <-time.After(20 * time.Second):
+		return nil, errors.New("the control service did not become ready within 20 s; is the machine overloaded?")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func startGateways(ctx context.Context, services *errgroup.Group, opts Options, addresses []string, service *control.Service) ([]*gateway.Gateway, error) {
+	var gateways []*gateway.Gateway
+	for i := range opts.Gateways {
+		endpoints, err := gateway.NewEndpoints("default", addresses...)
+		if err != nil {
+			return nil, err
+		}
+		// Intervals a tenth of production's, as the engines run that much faster.
+		plugin, err := json.Marshal(map[string]any{
+			"gateway": fmt.Sprintf("gw-%d", i+1), "tick_ms": 20,
+			"control": map[string]any{"cluster": "warmpath-control", "batch_interval_ms": 25},
+		})
+		if err != nil {
+			return nil, err
+		}
+		g, err := gateway.New(ctx, gateway.Config{
+			Listen: "127.0.0.1:0", Module: opts.Module, Plugin: plugin, Endpoints: endpoints,
+			Clusters: map[string]string{"warmpath-control": service.URL()},
+			VMs:      opts.VMs, CacheDir: opts.CacheDir, Logger: opts.Logger, DrainTimeout: 2 * time.Second,
+		})
+		if err != nil {
+			return nil, err
+		}
+		services.Go(func() error { return g.Run(ctx) })
+		gateways = append(gateways, g)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for _, g := range gateways {
+		for !tableReady(g.Host()) {
+			if time.Now().After(deadline) {
+				return nil, errors.New("a gateway got no table from the control service within 20 s; run with --verbose to see its log")
+			}
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	return gateways, nil
+}
+
+// tableReady looks for the module's word that a table is there.
+func tableReady(h *hostsim.Host) bool {
+	meta, _, ok := h.SharedData("warmpath", "wp.default.1.meta")
+	return ok && len(meta) > 0
+}
+
+// PolicyNames lists what --policies takes.
+func PolicyNames() string {
+	names := make([]string, len(Policies))
+	for i, p := range Policies {
+		names[i] = p.Name
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warmpath/warmpath/gateway"
+)
+
+func gatewayCommand() *cobra.Command {
+	var (
+		cfg                          gateway.Config
+		module, controlURL, tokenEnv string
+		name, deployment, access     string
+		upstreams                    []string
+	)
+	cmd := &cobra.Command{
+		Use:   "gateway",
+		Short: "Run the module as a reverse proxy of its own, without Envoy",
+		Long: `Runs warmpath.wasm in this process (wazero) behind a plain HTTP/1.1 and h2c
+listener. The workers are those of the control service, or the ones given by
+--upstream.`,
+		Example: `  warmpath gateway --control http://127.0.0.1:8780
+  warmpath gateway --control http://127.0.0.1:8780 --upstream 10.0.0.7:8000 --upstream 10.0.0.8:8000 --access-log -`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if cfg.Module, err = readModule(module); err != nil {
+				return err
+			}
+			token := os.Getenv(tokenEnv)
+			if cfg.Plugin, err = pluginConfig(name, deployment, token); err != nil {
+				return err
+			}
+			cfg.Clusters = map[string]string{controlCluster: controlURL}
+			if cfg.Endpoints, err = gateway.NewEndpoints("", upstreams...); err != nil {
+				return err
+			}
+			if len(upstreams) == 0 {
+				go cfg.Endpoints.Follow(cmd.Context(), controlURL, token, time.Second, slog.Default())
+			}
+			if cfg.AccessLog, err = openLog(access, cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			cfg.CacheDir = wazeroCacheDir()
+			g, err := gateway.New(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "gateway at %s, metrics at http://%s/metrics\n", g.URL(), g.AdminAddr())
+			return g.Run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:8080", "address for requests")
+	f.StringVar(&cfg.AdminListen, "admin", "127.0.0.1:8081", "address for /metrics, /healthz, /readyz")
+	f.StringVar(&controlURL, "control", "http://127.0.0.1:8780", "control service")
+	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the control service's bearer token")
+	f.StringVar(&module, "module", "", "the module (default: warmpath.wasm beside this binary)")
+	f.StringVar(&name, "name", hostName(), "this gateway's name in the control service's status")
+	f.StringVar(&deployment, "deployment", "default", "deployment name: gateways of one deployment share a table")
+	f.StringArrayVar(&upstreams, "upstream", nil, "worker ip:port, repeatable (default: the control service's list)")
+	f.IntVar(&cfg.VMs, "vms", 0, "module instances (default: one per CPU)")
+	f.StringVar(&access, "access-log", "", "file for one JSON line per request, - for standard output")
+	f.DurationVar(&cfg.TokenTimeout, "token-timeout", time.Minute, "longest silence within a response")
+	f.DurationVar(&cfg.FirstByteTimeout, "first-byte-timeout", 10*time.Minute, "longest wait for response headers")
+	f.DurationVar(&cfg.RequestTimeout, "request-timeout", 0, "longest exchange in all (0: no limit)")
+	return cmd
+}
+
+// controlCluster is the name under which the module calls the control service.
+const controlCluster = "warmpath-control"
+
+// pluginConfig is the module's configuration for the embedded gateway.
+func pluginConfig(name, deployment, token string) ([]byte, error) {
+	control := map[string]any{"cluster": controlCluster}
+	if token != "" {
+		control["token"] = token
+	}
+	doc, err := json.Marshal(map[string]any{"deployment": deployment, "gateway": name, "control": control})
+	if err != nil {
+		return nil, fmt.Errorf("encode the module's configuration: %w", err)
+	}
+	return doc, nil
+}
+
+// readModule reads the module from path, or from beside this binary.
+func readModule(path string) ([]byte, error) {
+	if path == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find warmpath.wasm: %w (give --module)", err)
+		}
+		path = filepath.Join(filepath.Dir(exe), "warmpath.wasm")
+	}
+	module, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the module: %w (make wasm builds it; --module names another place)", err)
+	}
+	return module, nil
+}
+
+// wazeroCacheDir keeps the compiled module between runs, "" where no cache
+// directory is to be had: then compiling costs a few seconds at each start.
+func wazeroCacheDir() string {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	dir := filepath.Join(base, "warmpath", "wazero")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return ""
+	}
+	return dir
+}
+
+func hostName() string {
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "gateway"
+}
+
+func openLog(path string, stdout io.Writer) (io.Writer, error) {
+	switch path {
+	case "":
+		return nil, nil
+	case "-":
+		return stdout, nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open access log: %w", err)
+	}
+	return f, nil
+}

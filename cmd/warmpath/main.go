@@ -1,0 +1,51 @@
+// Command warmpath is the companion of warmpath.wasm: control service, embedded
+// gateway, simulated workers and the demo, in one binary.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run executes one command line and returns the exit code: 0, or 1 on an error
+// that was printed.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "warmpath:", err)
+		return 1
+	}
+	return 0
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "warmpath",
+		Short: "Send every LLM request to the worker that already holds its prefix",
+		Long: `warmpath routes LLM requests to the worker whose KV cache already holds their
+prefix. The proxy-wasm module (warmpath.wasm) decides inside Envoy or Istio; this
+binary is what stands beside it.
+
+Start with:
+  warmpath demo                    see what it is worth, in two minutes
+  warmpath control --workers F     the control service that Envoy's module talks to
+  warmpath gateway --upstream ...  the same module without Envoy`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), simCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
+	return root
+}

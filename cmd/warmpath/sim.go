@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warmpath/warmpath/sim/live"
+	"github.com/warmpath/warmpath/sim/workload"
+)
+
+func simCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Simulated workers",
+		Long:  "Simulated engines for trying things out without GPUs.",
+	}
+	cmd.AddCommand(simWorkersCommand())
+	return cmd
+}
+
+func simWorkersCommand() *cobra.Command {
+	var (
+		count, port int
+		capacity    int
+		scale       float64
+		models      []string
+	)
+	cmd := &cobra.Command{
+		Use:   "workers",
+		Short: "Run OpenAI-compatible workers with a modelled prefix cache on consecutive ports",
+		Long: `Runs workers that speak the OpenAI and Anthropic HTTP APIs in front of a model of
+a continuous-batching engine: block prefix cache, chunked prefill, batch-dependent
+decode, queue, vLLM-named metrics. They answer pseudo text; what is real is the
+timing, cached_tokens and the load.`,
+		Example: "  warmpath sim workers --count 4 --port 9001",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			params := workload.Demo().Fleet.EngineParams(1)
+			params.CapacityTokens = capacity
+			for i := range count {
+				ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+i))
+				if err != nil {
+					return fmt.Errorf("worker %d: %w (--port names the first of --count ports)", i, err)
+				}
+				w, err := live.Start(live.Config{Name: fmt.Sprintf("worker-%d", i), Listener: ln, Engine: params, TimeScale: scale, Models: models})
+				if err != nil {
+					return err
+				}
+				defer w.Close()
+				fmt.Fprintf(cmd.OutOrStdout(), "%s at %s\n", w.Name(), w.URL())
+			}
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&count, "count", 4, "workers")
+	f.IntVar(&port, "port", 9001, "port of the first one")
+	f.IntVar(&capacity, "capacity-tokens", 140_000, "prefix cache per worker, in tokens")
+	f.Float64Var(&scale, "time-scale", 1, "engine seconds per real second")
+	f.StringSliceVar(&models, "models", []string{workload.Demo().Model}, "model names served")
+	return cmd
+}

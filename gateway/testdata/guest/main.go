@@ -1,0 +1,84 @@
+// Command guest is the module of the gateway's tests: it holds a request to its
+// body's end and does what the body's first line says ("dest=a,b", "hold",
+// "trap", "panic"), so that the proxy is tested apart from routing.
+package main
+
+import (
+	"bytes"
+	"os"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/warmpath/warmpath/filter/abi"
+)
+
+func init() { abi.Start(&vm{}) }
+
+func main() {}
+
+type vm struct{ types.DefaultVMContext }
+
+func (*vm) NewPluginContext(uint32) types.PluginContext { return &plugin{} }
+
+type plugin struct {
+	types.DefaultPluginContext
+	done, chunks abi.Metric
+	body         abi.Scratch
+}
+
+func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
+	p.done, _ = abi.DefineMetric(abi.Counter, "guest.done")
+	p.chunks, _ = abi.DefineMetric(abi.Counter, "guest.response_chunks")
+	return types.OnPluginStartStatusOK
+}
+
+func (p *plugin) NewHttpContext(uint32) types.HttpContext { return &stream{plugin: p} }
+
+type stream struct {
+	types.DefaultHttpContext
+	plugin *plugin
+}
+
+func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
+	path, _ := abi.HeaderString(abi.RequestHeaders, ":path")
+	if end || path == "/pass" {
+		return types.ActionContinue
+	}
+	return types.ActionPause
+}
+
+func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
+	if path, _ := abi.HeaderString(abi.RequestHeaders, ":path"); path == "/pass" {
+		return types.ActionContinue
+	}
+	if !end {
+		return types.ActionPause
+	}
+	b, _ := abi.Buffer(abi.RequestBody, 0, min(size, 256), &s.plugin.body)
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	verb, arg, _ := bytes.Cut(line, []byte("="))
+	switch string(verb) {
+	case "dest":
+		abi.SetHeader(abi.RequestHeaders, "x-gateway-destination-endpoint", string(arg))
+	case "once":
+		abi.SetHeader(abi.RequestHeaders, "x-gateway-destination-endpoint", string(arg))
+		abi.SetHeader(abi.RequestHeaders, "x-envoy-max-retries", "0")
+	case "hold":
+		return types.ActionPause
+	case "refuse":
+		abi.SendLocalResponse(429, "by_guest", [][2]string{{"retry-after", "1"}}, []byte("no"), -1)
+		return types.ActionPause
+	case "trap":
+		os.Exit(3) // ends the instance: no recover catches that
+	case "panic":
+		panic("asked for")
+	}
+	return types.ActionContinue
+}
+
+func (s *stream) OnHttpResponseBody(int, bool) types.Action {
+	s.plugin.chunks.Add(1)
+	return types.ActionContinue
+}
+
+func (s *stream) OnHttpStreamDone() { s.plugin.done.Add(1) }
