@@ -32,7 +32,8 @@ type control struct {
 	requests  map[string]int  // by path
 	batches   [][]byte
 	inFlight  map[uint16]wire.InFlight
-	tokens    []string // authorization headers seen
+	prompts   map[uint64][]uint64 // checkpoints by request id
+	tokens    []string            // authorization headers seen
 }
 
 type worker struct {
@@ -58,7 +59,7 @@ func newControl() *control {
 	c := &control{
 		epoch: 7, version: 1, bits: 6,
 		entries: map[uint64]table.Entry{}, seen: map[string]bool{}, requests: map[string]int{},
-		inFlight: map[uint16]wire.InFlight{},
+		inFlight: map[uint16]wire.InFlight{}, prompts: map[uint64][]uint64{},
 		policy: map[string]any{"off": false, "pools": []map[string]any{{
 			"name": "default", "index": 0, "models": []string{"*"}, "mode": "route",
 			"policy": map[string]any{"name": "threshold"},
@@ -312,19 +313,30 @@ func (c *control) report(r *wire.Report) error {
 	if r.Kind == wire.Dispatch {
 		c.reports = append(c.reports, fmt.Sprintf("dispatch to %d: %d units, %d matched, %d checkpoints", r.Chosen, r.PromptUnits, r.MatchedUnits, r.Checkpoints()))
 		for i := range r.Checkpoints() {
-			if c.doubts {
-				break
-			}
-			e := c.entries[r.Checkpoint(i).Fingerprint]
-			e.Fingerprint = r.Checkpoint(i).Fingerprint
-			e.Add(r.Chosen)
-			c.put(e)
+			c.prompts[r.ID] = append(c.prompts[r.ID], r.Checkpoint(i).Fingerprint)
 		}
+		c.believe(r.ID, r.Chosen)
 		return nil
+	}
+	if r.Served != 0 && r.Served != r.Chosen {
+		c.believe(r.ID, r.Served)
 	}
 	c.reports = append(c.reports, fmt.Sprintf("done at %d (sent to %d): status %d, outcome %d, attempts %d, predicted %d, cached %d, prompt %d, output %d, ttft %d ms",
 		r.Served, r.Chosen, r.Status, r.Outcome, r.Attempts, r.PredictedTokens, r.CachedTokens, r.PromptTokens, r.OutputTokens, int32(r.TTFTMillis)))
 	return nil
+}
+
+// believe puts a worker into all checkpoints of a dispatched prompt.
+func (c *control) believe(id uint64, ref uint16) {
+	if c.doubts {
+		return
+	}
+	for _, fp := range c.prompts[id] {
+		e := c.entries[fp]
+		e.Fingerprint = fp
+		e.Add(ref)
+		c.put(e)
+	}
 }
 
 func status(code int) *hostsim.HeaderMap {
