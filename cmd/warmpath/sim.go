@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/warmpath/warmpath/sim/engine"
 	"github.com/warmpath/warmpath/sim/live"
 	"github.com/warmpath/warmpath/sim/workload"
 )
@@ -38,7 +39,7 @@ timing, cached_tokens and the load.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			params := workload.Demo().Fleet.EngineParams(1)
-			params.CapacityTokens = capacity
+			params.CapacityBlocks = capacity / engine.BlockTokens
 			for i := range count {
 				ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+i))
 				if err != nil {

@@ -125,7 +125,7 @@ func startControl(ctx context.Context, services *errgroup.Group, opts Options, p
 	for i, a := range addresses {
 		specs[i] = discovery.Spec{
 			Address: a, Pool: "default", MaxRunning: params.MaxRunning, QueueLimit: params.MaxQueued,
-			CapacityTokens: params.CapacityTokens, BlockTokens: params.BlockTokens,
+			CapacityTokens: params.CapacityTokens(), BlockTokens: engine.BlockTokens,
 		}
 	}
 	doc, err := json.Marshal(map[string]any{"pools": []any{map[string]any{

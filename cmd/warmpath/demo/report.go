@@ -75,17 +75,14 @@ type Times struct {
 
 func outcomeOf(r *loadgen.Result, fleet *live.Fleet, w *workload.Workload, gateways []*gateway.Gateway) *Outcome {
 	o := &Outcome{
-		HitRate: r.HitRate, FirstTurnHitRate: r.FirstTurn.HitRate, FollowupHitRate: r.FollowUp.HitRate,
+		HitRate: r.HitRate(), FirstTurnHitRate: r.FirstTurn.HitRate, FollowupHitRate: r.FollowUp.HitRate,
 		Tiers:          map[string]Tier{},
 		TTFT:           Times{r.TTFT.Mean, r.TTFT.P50, r.TTFT.P99},
 		Total:          Times{r.Total.Mean, r.Total.P50, r.Total.P99},
 		RequestsPerSec: r.RequestsPerSecond, OutputTokensPerS: r.OutputTokensPerSecond,
-		RequestCoV: r.RequestCoV, Reroutes: r.Reroutes, ErrorKinds: r.Errors,
-		ElapsedSeconds: r.Elapsed.Seconds(), Trusted: r.Trusted, Distrust: r.Distrust,
+		RequestCoV: r.RequestCoV, Reroutes: r.Reroutes, Errors: r.ErrorCount(), ErrorKinds: r.Errors,
+		ElapsedSeconds: r.ElapsedReal.Seconds(), Trusted: r.Trusted(), Distrust: r.Distrust,
 		Module: moduleCounters(gateways),
-	}
-	for _, n := range r.Errors {
-		o.Errors += n
 	}
 	for i, name := range workload.Tiers {
 		t := r.Tiers[i]
@@ -97,7 +94,7 @@ func outcomeOf(r *loadgen.Result, fleet *live.Fleet, w *workload.Workload, gatew
 	}
 	o.LoadCoV = loadgen.CoV(busy)
 	prefixes := make([][]engine.BlockHash, 0)
-	for tenant := range w.Spec().Tenants.Count {
+	for tenant := range w.Spec.Tenants.Count {
 		prefixes = append(prefixes, live.PrefixBlocks(w.SystemPrompt(tenant)))
 	}
 	res := fleet.Residency(prefixes)
