@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	mathrand "math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/tetratelabs/wazero"
@@ -74,6 +76,9 @@ func newInstance(ctx context.Context, vm *VM) (*instance, error) {
 			WithWalltime(func() (int64, int32) { t := h.clock.Now(); return t.Unix(), int32(t.Nanosecond()) }, 1).
 			WithNanotime(func() int64 { return h.clock.Now().UnixNano() + in.sleptNs }, 1).
 			WithNanosleep(func(ns int64) { in.sleptNs += ns })
+	}
+	for _, key := range slices.Sorted(maps.Keys(vm.cfg.Env)) {
+		config = config.WithEnv(key, vm.cfg.Env[key])
 	}
 	mod, err := h.runtime.InstantiateModule(context.WithValue(ctx, instanceKey{}, in), vm.cfg.Module.compiled, config)
 	if err != nil {

@@ -17,7 +17,8 @@ type PluginConfig struct {
 	// filter that stops at headers sees no body until it is resumed.
 	AllowOnHeadersStopIteration bool
 	// BufferLimitBytes is how much of a body may wait in the filter: above it a
-	// request is answered 413, a response 500 (or cut). 0: 1 MiB, as in Envoy.
+	// request is answered 413, a response 500 (or cut). 0: 1 MiB, as in Envoy;
+	// negative: no limit.
 	BufferLimitBytes int
 }
 

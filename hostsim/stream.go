@@ -267,7 +267,7 @@ func (s *Stream) RequestHeld() (held bool, bytes int) { return s.req.held() }
 func (s *Stream) ResponseHeld() (held bool, bytes int) { return s.resp.held() }
 
 // SetBufferLimit overrides PluginConfig.BufferLimitBytes (a route's
-// request_body_buffer_limit).
+// request_body_buffer_limit); negative: no limit.
 func (s *Stream) SetBufferLimit(bytes int) { s.limit = bytes }
 
 // FilterState returns what the module wrote by proxy_set_property, key without

@@ -39,6 +39,9 @@ type VMConfig struct {
 	VMID string
 	// Configuration is what proxy_on_vm_start may read.
 	Configuration []byte
+	// Env is the module's environment (vm_config.environment_variables): GOGC and
+	// GOMEMLIMIT of a Go module, for one.
+	Env           map[string]string
 	FailurePolicy FailurePolicy
 	// ReloadBackoff is how long a trapped VM stays down under FailReload. It
 	// doubles with each trap in a row, up to ten times the value. 0: none;
@@ -62,6 +65,10 @@ var (
 // VM is one worker thread with its instance of a module. A trap ends the
 // instance, not the VM: under FailReload the next stream gets a fresh instance
 // with the same plugins.
+//
+// Name, Do, Post, Failed and Stats may be called from anywhere, every other
+// method on the VM's thread: inside Do. A module that loops for ever holds its
+// thread for ever, as in Envoy.
 type VM struct {
 	host  *Host
 	cfg   VMConfig
@@ -114,7 +121,8 @@ func (vm *VM) Name() string { return vm.cfg.Name }
 
 // Do runs f on the VM's thread and returns when it is done. Everything that
 // touches the VM's plugins and streams belongs in here. It must not be called
-// from within itself. With a virtual clock it just runs f.
+// from within itself. A panic of f (or of a Sink that f made work) reaches the
+// caller, with the thread free again. With a virtual clock it just runs f.
 func (vm *VM) Do(f func()) {
 	if vm.host.virtual != nil {
 		f()
@@ -174,10 +182,10 @@ func (vm *VM) runPosted(f func()) {
 }
 
 // Failed says whether the instance has trapped (and not been reloaded yet) or
-// the VM was closed. It may be called from anywhere.
+// the VM was closed.
 func (vm *VM) Failed() bool { return vm.failed.Load() }
 
-// Stats returns the VM's counters. It may be called from anywhere.
+// Stats returns the VM's counters.
 func (vm *VM) Stats() VMStats {
 	return VMStats{
 		Traps: vm.traps.Load(), Reloads: vm.reloads.Load(),
@@ -306,11 +314,19 @@ func (vm *VM) closeIfDrained() {
 			return
 		}
 	}
-	vm.Close()
+	vm.shut() // streams that pass untouched may still be open: they go on
 }
 
-// Close frees the instance at once, without callbacks; open streams are cut.
+// Close frees the instance at once, without callbacks; open streams are ended
+// (503, or cut after response headers).
 func (vm *VM) Close() {
+	vm.shut()
+	for _, s := range vm.openStreams() {
+		s.failStream()
+	}
+}
+
+func (vm *VM) shut() {
 	if vm.closed {
 		return
 	}
@@ -322,9 +338,6 @@ func (vm *VM) Close() {
 		}
 	}
 	vm.inst.close()
-	for _, s := range vm.openStreams() {
-		s.failStream()
-	}
 	vm.host.shared.release(vm.space)
 	vm.host.mu.Lock()
 	delete(vm.host.vms, vm)

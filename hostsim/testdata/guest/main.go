@@ -14,6 +14,7 @@
 package main
 
 import (
+	"os"
 	"strconv"
 	"strings"
 )
@@ -177,6 +178,8 @@ func do(id uint32, body string) (action uint32) {
 			continue
 		}
 		switch words[0] {
+		case "env":
+			log("env " + words[1] + " = " + os.Getenv(words[1]))
 		case "continue":
 			action = 0
 		case "pause":
