@@ -154,7 +154,10 @@ func (c *Courier) work(now int64) {
 		c.continueResync(&s)
 	case c.sweep.active:
 		c.continueSweep(&s)
+	default:
+		return
 	}
+	c.metrics.Slice(uint64(max(0, abi.Now()-now)) / 1000)
 }
 
 // pace shortens the tick while work waits, and restores it after.

@@ -189,6 +189,7 @@ type Set struct {
 
 	decision abi.Metric
 	ttft     abi.Metric
+	slice    abi.Metric
 }
 
 // Define asks the proxy for the metrics. It is called when a plugin starts:
@@ -211,6 +212,7 @@ func (s *Set) Define() {
 	}
 	s.pending = make([]uint64, len(s.counters))
 	s.decision, _ = abi.DefineMetric(abi.Histogram, "warmpath.decision_us")
+	s.slice, _ = abi.DefineMetric(abi.Histogram, "warmpath.courier_slice_us")
 	s.ttft, _ = abi.DefineMetric(abi.Histogram, "warmpath.ttft_ms")
 }
 
@@ -236,6 +238,9 @@ func (s *Set) Decision(micros uint64) { s.decision.Record(micros) }
 
 // TTFT records the milliseconds from a request's arrival to its first token.
 func (s *Set) TTFT(millis uint64) { s.ttft.Record(millis) }
+
+// Slice records the microseconds one slice of the courier's work took.
+func (s *Set) Slice(micros uint64) { s.slice.Record(micros) }
 
 // Flush hands what was counted since the last Flush to the proxy.
 func (s *Set) Flush() {
