@@ -104,9 +104,9 @@ func (c *chooser) threshold() (int, Why) {
 			break
 		}
 		floor := top - int(float64(top)*sameLevel)
+		// Holders of more are over the limits, or they would have been picked: no upper bound.
 		if best := c.least(func(i int) bool {
-			s := &c.d.seen[i]
-			return s.credited >= floor && s.credited < below && c.underLimits(i)
+			return c.d.seen[i].credited >= floor && c.underLimits(i)
 		}, c.tieKey()); best >= 0 {
 			if holders {
 				return best, WhyNextHolder

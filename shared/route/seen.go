@@ -119,13 +119,14 @@ func (c *chooser) weigh() {
 	workers := c.view.Workers
 	var load, mark, weight, plainLoad, plainMark, n int64
 	for i := range workers {
-		if workers[i].State == Down || workers[i].Ref == 0 || workers[i].Age < 0 {
+		w, s := &workers[i], &c.d.seen[i]
+		s.load, s.mark = fixed(w.Load), fixed(w.Watermark)
+		if w.State == Down || w.Ref == 0 || w.Age < 0 {
 			continue
 		}
-		l, m := fixed(workers[i].Load), fixed(workers[i].Watermark)
-		fresh := staleOne - c.d.seen[i].stale
-		load, mark, weight = load+l*fresh, mark+m*fresh, weight+fresh
-		plainLoad, plainMark, n = plainLoad+l, plainMark+m, n+1
+		fresh := staleOne - s.stale
+		load, mark, weight = load+s.load*fresh, mark+s.mark*fresh, weight+fresh
+		plainLoad, plainMark, n = plainLoad+s.load, plainMark+s.mark, n+1
 	}
 	switch {
 	case weight > 0:
@@ -135,8 +136,8 @@ func (c *chooser) weigh() {
 	}
 	for i := range workers {
 		w, s := &workers[i], &c.d.seen[i]
-		s.load = fixed(w.Load) + (load-fixed(w.Load))*s.stale/staleOne
-		s.mark = fixed(w.Watermark) + (mark-fixed(w.Watermark))*s.stale/staleOne
+		s.load += (load - s.load) * s.stale / staleOne
+		s.mark += (mark - s.mark) * s.stale / staleOne
 		if w.MaxRunning > 0 {
 			s.load = max(s.load, fixed(float64(w.InFlight)/float64(w.MaxRunning)))
 		}

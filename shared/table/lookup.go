@@ -37,6 +37,7 @@ type Lookup struct {
 	gets        int
 	deepest     uint32
 
+	pages   [fingerprint.MaxCheckpoints]uint32 // by checkpoint: the page it is in
 	state   [fingerprint.MaxCheckpoints]probe
 	entries [fingerprint.MaxCheckpoints]Entry
 
@@ -77,6 +78,9 @@ func (l *Lookup) Find(cps []fingerprint.Checkpoint, get func(page uint32) Page, 
 	}
 	l.checkpoints, l.get, l.left = cps, get, budget
 	clear(l.state[:len(cps)])
+	for i := range cps {
+		l.pages[i] = PageIndex(cps[i].Fingerprint, l.Bits)
+	}
 
 	deepest := l.findDeepest()
 	if deepest >= 0 {
@@ -113,17 +117,16 @@ func (l *Lookup) probe(i int) probe {
 	if l.state[i] != unprobed || l.left <= 0 {
 		return l.state[i]
 	}
-	index := PageIndex(l.checkpoints[i].Fingerprint, l.Bits)
+	index := l.pages[i]
 	l.left--
 	l.gets++
 	page := l.get(index)
-	for j := range l.checkpoints {
-		f := l.checkpoints[j].Fingerprint
-		if l.state[j] != unprobed || PageIndex(f, l.Bits) != index {
+	for j, other := range l.pages[:len(l.checkpoints)] {
+		if other != index || l.state[j] != unprobed {
 			continue
 		}
 		l.state[j] = absent
-		if e, found := page.Lookup(f); found {
+		if e, found := page.Lookup(l.checkpoints[j].Fingerprint); found {
 			l.state[j] = present
 			l.entries[j] = e
 		}
