@@ -123,6 +123,24 @@ func start(t *testing.T, e *engines, cfg Config) *bench {
 	return b
 }
 
+// serve runs a service on a real address, in real time.
+func serve(t *testing.T, e *engines, cfg Config) *bench {
+	t.Helper()
+	cfg.Transport = e
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.Addr())
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	b := &bench{t: t, s: s, client: &http.Client{Transport: transport}, cancel: cancel, done: make(chan error, 1), engines: e, token: cfg.Token}
+	go func() { b.done <- s.Run(ctx) }()
+	t.Cleanup(b.stop)
+	return b
+}
+
 func (b *bench) stop() {
 	if b.ended {
 		return

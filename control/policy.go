@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"slices"
 
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/shared/policy"
@@ -30,7 +30,7 @@ type document struct {
 // parsePolicy reads a policy in YAML or JSON and refuses it whole when anything
 // is unknown or out of range.
 func parsePolicy(source string, data []byte) (*document, error) {
-	text, err := yaml.YAMLToJSONStrict(data)
+	text, err := yamlToJSON(data)
 	if err != nil {
 		return nil, policyFailure(source+": "+err.Error(), "write the policy as YAML or JSON with the keys off and pools")
 	}
@@ -52,6 +52,16 @@ func parsePolicy(source string, data []byte) (*document, error) {
 		}
 	}
 	return d.render(source)
+}
+
+// yamlToJSON keeps keys as they are written. Readers of YAML 1.1 would turn the
+// key off into false.
+func yamlToJSON(data []byte) ([]byte, error) {
+	var v any
+	if err := yaml.Unmarshal(data, &v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
 }
 
 // derivePolicy is the policy of a fleet without one: each pool serves the model
