@@ -58,8 +58,7 @@ check: check-format check-lint check-tidy check-generated check-race check-clean
 .PHONY: check-format
 check-format:
 	@echo "format (gofumpt)"
-	@unformatted="$$($(TOOL) gofumpt -d $(SOURCES))"; \
-	if [ -n "$$unformatted" ]; then echo "$$unformatted"; echo "not formatted; run: make format"; exit 1; fi
+	@$(TOOL) gofumpt -d $(SOURCES) || { echo "not formatted; run: make format"; exit 1; }
 
 .PHONY: format
 format: ## Format the source

@@ -101,22 +101,35 @@ func TestEachBrokenRuleIsNamedWithItsRemedy(t *testing.T) {
 		flags []string
 		want  []string
 	}{
-		{"a WASI function that proxies lack", good(true).imports(function("wasi_snapshot_preview1", "path_open")).wasm(), nil,
-			[]string{"imports wasi_snapshot_preview1.path_open", "go tool nm"}},
-		{"a host function of another ABI", good(true).imports(function("env", "proxy_clear_route_cache")).wasm(), nil,
-			[]string{"imports env.proxy_clear_route_cache"}},
-		{"a module proxies do not know", good(true).imports(function("wasi_unstable", "fd_write")).wasm(), nil,
-			[]string{"imports wasi_unstable.fd_write"}},
+		{
+			"a WASI function that proxies lack", good(true).imports(function("wasi_snapshot_preview1", "path_open")).wasm(), nil,
+			[]string{"imports wasi_snapshot_preview1.path_open", "go tool nm"},
+		},
+		{
+			"a host function of another ABI", good(true).imports(function("env", "proxy_clear_route_cache")).wasm(), nil,
+			[]string{"imports env.proxy_clear_route_cache"},
+		},
+		{
+			"a module proxies do not know", good(true).imports(function("wasi_unstable", "fd_write")).wasm(), nil,
+			[]string{"imports wasi_unstable.fd_write"},
+		},
 		{"an imported memory", good(true).imports(memory).wasm(), nil, []string{"imports the memory env.memory"}},
 		{"a missing callback", without("proxy_on_tick").wasm(), nil, []string{"does not export the function proxy_on_tick", "filter/abi"}},
 		{"no start function", without("_initialize").wasm(), nil, []string{"does not export the function _initialize", "c-shared"}},
 		{"no response body callback", good(false).wasm(), nil, []string{"does not export proxy_on_response_body", "--no-response-body"}},
-		{"a response body callback too many", good(true).wasm(), []string{"--no-response-body"},
-			[]string{"exports proxy_on_response_body", "-tags noresponsebody"}},
-		{"a large code section", good(true).code(3<<20 + 1<<18).wasm(), nil,
-			[]string{"the code section has 3.25 MiB, 0.25 MiB over its budget of 3.00 MiB", "0.9 CPU seconds"}},
-		{"a large file", good(true).section(11, make([]byte, 7<<20)).wasm(), nil,
-			[]string{"1.00 MiB over its budget of 6.00 MiB", "-s -w"}},
+		{
+			"a response body callback too many", good(true).wasm(),
+			[]string{"--no-response-body"},
+			[]string{"exports proxy_on_response_body", "-tags noresponsebody"},
+		},
+		{
+			"a large code section", good(true).code(3<<20 + 1<<18).wasm(), nil,
+			[]string{"the code section has 3.25 MiB, 0.25 MiB over its budget of 3.00 MiB", "0.9 CPU seconds"},
+		},
+		{
+			"a large file", good(true).section(11, make([]byte, 7<<20)).wasm(), nil,
+			[]string{"1.00 MiB over its budget of 6.00 MiB", "-s -w"},
+		},
 		{"a budget of one's own", good(true).wasm(), []string{"--max-code-bytes", "999"}, []string{"the code section has"}},
 	} {
 		code, _, stderr := runOn(t, c.wasm, c.flags...)

@@ -111,6 +111,9 @@ func BenchmarkEmptyCallback(b *testing.B) {
 		if err := f.CallWithStack(b.Context(), stack); err != nil {
 			b.Fatal(err)
 		}
+		if stack[0] != 0 {
+			b.Fatalf("answered %d, want Continue", stack[0])
+		}
 	}
 	b.ReportMetric(float64(len(wasm))/1e6, "MB-module")
 }
