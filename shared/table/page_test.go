@@ -311,7 +311,7 @@ func BenchmarkPage(b *testing.B) {
 		b.Run("PutRemove/"+strconv.Itoa(n), func(b *testing.B) {
 			page.Init(6, 3)
 			for i := range n {
-				e := Entry{Fingerprint: in(3, 6, uint64(binary.LittleEndian.Uint64([]byte{byte(i), 1, 2, 3, 4, 5, 6, 7})))}
+				e := Entry{Fingerprint: in(3, 6, binary.LittleEndian.Uint64([]byte{byte(i), 1, 2, 3, 4, 5, 6, 7}))}
 				page.Put(&e)
 			}
 			e := Entry{Fingerprint: in(3, 6, 0)}

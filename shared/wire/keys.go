@@ -25,16 +25,16 @@ func (k Keys) Courier() string { return k.prefix + "courier" }
 // Meta is the table's meta record.
 func (k Keys) Meta() string { return k.prefix + "meta" }
 
-// Roster, Loads, Policy and Sets hold the payloads of the last sections of those types.
+// Roster is the payload of the last ROSTER section.
 func (k Keys) Roster() string { return k.prefix + "roster" }
 
-// Loads: see Roster.
+// Loads is the payload of the last LOADS section.
 func (k Keys) Loads() string { return k.prefix + "loads" }
 
-// Policy: see Roster.
+// Policy is the payload of the last POLICY section.
 func (k Keys) Policy() string { return k.prefix + "policy" }
 
-// Sets: see Roster.
+// Sets is the payload of the last SETS section.
 func (k Keys) Sets() string { return k.prefix + "sets" }
 
 // Row is a VM's row: `row.<slot>`.
