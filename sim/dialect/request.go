@@ -15,8 +15,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/warmpath/warmpath/sim/text"
 )
 
@@ -86,18 +84,19 @@ const maxChoices = 128
 // A Parser reads one body at a time and reuses its memory.
 type Parser struct {
 	rendering text.Rendering
-	ends      []int // where each prompt ends in the rendering
+	scratch   []byte // an unescaped string
+	ends      []int  // where each prompt ends in the rendering
 	request   Request
 }
 
 // Parse reads the body of a request to the endpoint. The Request is valid
 // until the next call.
 func (p *Parser) Parse(endpoint Endpoint, body []byte) (*Request, *Error) {
-	if !utf8.Valid(body) || !gjson.ValidBytes(body) {
+	root, ok := valid(body)
+	if !ok || !utf8.Valid(body) {
 		return nil, badRequest("the body is not valid JSON in UTF-8")
 	}
-	root := gjson.ParseBytes(body)
-	if !root.IsObject() {
+	if root.kind() != object {
 		return nil, badRequest("the body is not a JSON object")
 	}
 	p.rendering.Reset()
@@ -141,47 +140,33 @@ func (p *Parser) endPrompt() { p.ends = append(p.ends, len(p.rendering.Tokens)) 
 
 // fields are the parts of a body that become prompt text.
 type fields struct {
-	messages, tools, prompt, input, system, instructions gjson.Result
+	messages, tools, prompt, input, system, instructions node
 }
 
-func (f *fields) read(root gjson.Result, r *Request) *Error {
+func (f *fields) read(root node, r *Request) *Error {
 	var err *Error
-	root.ForEach(func(key, v gjson.Result) bool {
-		switch key.Str {
+	root.fields(func(key string, v node) bool {
+		switch key {
 		case "model":
-			if v.Type != gjson.String {
+			if v.kind() != str {
 				err = badRequest("model: want a string")
 			}
-			r.Model = v.Str
+			r.Model = v.text()
 		case "stream":
-			r.Stream = v.Type == gjson.True
+			r.Stream = v.isTrue()
 		case "stream_options":
-			r.IncludeUsage = v.Get("include_usage").Type == gjson.True
+			r.IncludeUsage = v.get("include_usage").isTrue()
 		case "max_tokens", "max_completion_tokens", "max_output_tokens":
-			if v.Type == gjson.Null {
-				break
-			}
-			if v.Type != gjson.Number || v.Num < 1 || v.Num > 1<<24 || v.Num != float64(int(v.Num)) {
-				err = badRequest("%s: want a whole number from 1", key.Str)
-				break
-			}
-			r.MaxTokens = int(v.Num)
+			r.MaxTokens, err = v.whole(key, 1<<24, 0)
 		case "ignore_eos":
-			r.IgnoreEOS = v.Type == gjson.True
+			r.IgnoreEOS = v.isTrue()
 		case "n":
-			if v.Type == gjson.Null {
-				break
-			}
-			if v.Type != gjson.Number || v.Num < 1 || v.Num > maxChoices || v.Num != float64(int(v.Num)) {
-				err = badRequest("n: want a whole number from 1 to %d", maxChoices)
-				break
-			}
-			r.N = int(v.Num)
+			r.N, err = v.whole(key, maxChoices, 1)
 		case "cache_salt":
-			if v.Type != gjson.Null && (v.Type != gjson.String || v.Str == "") {
+			r.CacheSalt = v.text()
+			if v.given() && r.CacheSalt == "" {
 				err = badRequest("cache_salt: want a string that is not empty")
 			}
-			r.CacheSalt = v.Str
 		case "messages":
 			f.messages = v
 		case "tools":
@@ -198,4 +183,16 @@ func (f *fields) read(root gjson.Result, r *Request) *Error {
 		return err == nil
 	})
 	return err
+}
+
+// whole reads a number from 1 to limit; null means fallback.
+func (n node) whole(name string, limit, fallback int) (int, *Error) {
+	if n.kind() == null {
+		return fallback, nil
+	}
+	v := n.float()
+	if n.kind() != number || v < 1 || v > float64(limit) || v != float64(int(v)) {
+		return 0, badRequest("%s: want a whole number from 1 to %d", name, limit)
+	}
+	return int(v), nil
 }

@@ -42,8 +42,11 @@ type Spec struct {
 	SystemPrompt Lengths `json:"system_prompt"`
 	// Turns of a session, uniform.
 	Turns Range `json:"turns"`
-	// UserMessage of each turn.
-	UserMessage Lengths `json:"user_message"`
+	// FirstMessage opens a session, UserMessage each later turn.
+	FirstMessage Lengths `json:"first_message"`
+	UserMessage  Lengths `json:"user_message"`
+	// Documents are pasted into the second question of some sessions.
+	Documents Documents `json:"documents"`
 	// Answer of each turn.
 	Answer Lengths `json:"answer"`
 	// ThinkSeconds between an answer and the next question: log-normal.
@@ -65,6 +68,12 @@ type Lengths struct {
 	CV         float64 `json:"cv"`
 	Min        int     `json:"min"`
 	Max        int     `json:"max"`
+}
+
+// Documents go with a share of all sessions and stay in their conversation.
+type Documents struct {
+	Share float64 `json:"share"`
+	Lengths
 }
 
 // Seconds is a log-normal duration.
@@ -150,6 +159,7 @@ func (s Spec) Validate() error {
 		{!(s.Tenants.ZipfS >= 0) || !finite(s.Tenants.ZipfS), "tenants.zipf_s", "0 (all alike) or more"},
 		{s.Turns.Min < 1 || s.Turns.Max < s.Turns.Min, "turns", "1 <= min <= max"},
 		{!(s.ThinkSeconds.Mean >= 0) || !(s.ThinkSeconds.CV >= 0) || !finite(s.ThinkSeconds.Mean), "think_seconds", "mean and cv not negative"},
+		{!(s.Documents.Share >= 0 && s.Documents.Share <= 1), "documents.share", "0 to 1"},
 		{s.Fleet.Workers < 1, "fleet.workers", "at least 1"},
 		{!(s.Fleet.TimeScale > 0) || !finite(s.Fleet.TimeScale), "fleet.time_scale", "above 0; 1 is real time"},
 	} {
@@ -160,7 +170,13 @@ func (s Spec) Validate() error {
 	for _, l := range []struct {
 		path string
 		Lengths
-	}{{"system_prompt", s.SystemPrompt}, {"user_message", s.UserMessage}, {"answer", s.Answer}} {
+	}{
+		{"system_prompt", s.SystemPrompt}, {"first_message", s.FirstMessage}, {"user_message", s.UserMessage},
+		{"documents", s.Documents.Lengths}, {"answer", s.Answer},
+	} {
+		if l.path == "documents" && s.Documents.Share == 0 {
+			continue
+		}
 		if !(l.MeanTokens >= 1) || !finite(l.MeanTokens) || !(l.CV >= 0) || !finite(l.CV) || l.Min < 1 || l.Max < l.Min || l.Max > 1<<20 {
 			return fmt.Errorf("%s: want mean_tokens >= 1, cv >= 0, 1 <= min <= max <= 1,048,576", l.path)
 		}

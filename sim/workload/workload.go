@@ -73,11 +73,22 @@ func New(s Spec) (*Workload, error) {
 		at += seconds(rng.ExpFloat64() / sessionsPerSecond)
 		session := Session{Tenant: popularity.draw(rng), Start: at}
 		turns := s.Turns.Min + rng.IntN(s.Turns.Max-s.Turns.Min+1)
-		for range min(turns, left) {
-			turn := Turn{UserTokens: s.UserMessage.draw(rng), AnswerTokens: s.Answer.draw(rng)}
-			if think := logNormal(rng, s.ThinkSeconds.Mean, s.ThinkSeconds.CV); len(session.Turns) > 0 {
-				turn.Think = seconds(think)
+		document := 0
+		if rng.Float64() < s.Documents.Share {
+			document = s.Documents.draw(rng)
+		}
+		for i := range min(turns, left) {
+			var turn Turn
+			if i == 0 {
+				turn.UserTokens = s.FirstMessage.draw(rng)
+			} else {
+				turn.UserTokens = s.UserMessage.draw(rng)
+				turn.Think = seconds(logNormal(rng, s.ThinkSeconds.Mean, s.ThinkSeconds.CV))
 			}
+			if i == 1 {
+				turn.UserTokens += document
+			}
+			turn.AnswerTokens = s.Answer.draw(rng)
 			session.Turns = append(session.Turns, turn)
 		}
 		left -= len(session.Turns)
