@@ -10,6 +10,8 @@ import (
 // data, trailers per direction; the last of a direction says endStream (or is
 // the trailers). Data slices are valid during the call only. A Sink must not
 // call its Stream's methods (fields of Info are fine); post that with VM.Post.
+// Nor may it block: the VM's other streams wait. The goroutine may be any that
+// holds the VM's thread, that of another stream included.
 type Sink interface {
 	// RequestHeaders, RequestData, RequestTrailers go on to the upstream.
 	RequestHeaders(headers *HeaderMap, endStream bool)
