@@ -35,6 +35,8 @@ const (
 	stateVersion = 1
 	stateFixed   = 20
 	maxState     = 8 << 30
+	// stateFresh: what was confirmed this recently is still believed.
+	stateFresh = 5 * time.Minute
 )
 
 type state struct {
@@ -107,7 +109,7 @@ func (s *Service) restore() bool {
 		st, err = decodeState(data)
 	}
 	if err == nil {
-		err = s.index.RestoreSnapshot(st.snapshot)
+		err = s.index.RestoreSnapshot(st.snapshot, time.Since(st.saved) < stateFresh)
 	}
 	if err != nil {
 		s.log.Warn("state file ignored, learning anew", "file", s.cfg.StateFile, "err", err)

@@ -126,7 +126,7 @@ func (m *Monitor) Nudge(address string) {
 func (m *Monitor) probe(ctx context.Context, address string, nudge <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	up := false
+	up, first := false, true
 	var healthAt, metricsAt time.Time // when each is due
 	for {
 		select {
@@ -155,11 +155,11 @@ func (m *Monitor) probe(ctx context.Context, address string, nudge <-chan struct
 		if ctx.Err() != nil {
 			return
 		}
-		if o.OK != up {
+		if o.OK != up || first {
 			m.log.Info("worker health changed", "worker", address, "up", o.OK, "reason", o.Reason)
 		}
 		m.Fleet.Observe(address, o, time.Now())
-		up = o.OK
+		up, first = o.OK, false
 		if !up {
 			timer.Reset(m.cfg.IntervalDown - rand.N(m.cfg.IntervalDown/5+1))
 			continue

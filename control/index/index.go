@@ -242,14 +242,14 @@ func (x *Index) Done(d Done, now time.Time) {
 	if served == nil {
 		return
 	}
-	if served != chosen || !p.inserted {
-		if p.inserted {
-			x.counters.Moved++
-		}
-		x.seq++
-		if !x.insert(served, p.path) {
-			return
-		}
+	if served != chosen && p.inserted {
+		x.counters.Moved++
+	}
+	// Whoever answered has computed the whole prompt, and an engine counts a
+	// block's age from the end of the request that used it last.
+	x.seq++
+	if !x.insert(served, p.path) {
+		return
 	}
 	x.learnRates(served, &d, p.idle && served == chosen)
 	x.settle(served, chosen, &p, &d)

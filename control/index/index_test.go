@@ -367,7 +367,7 @@ func TestASnapshotBringsEverythingBackInOrder(t *testing.T) {
 			x.Done(d, epoch)
 		}
 		y := New(Config{})
-		if err := y.RestoreSnapshot(x.AppendSnapshot(nil)); err != nil {
+		if err := y.RestoreSnapshot(x.AppendSnapshot(nil), true); err != nil {
 			t.Fatal(err)
 		}
 		for _, ref := range []uint16{3, 1, 2} { // in whatever order they are found
@@ -393,6 +393,34 @@ func TestASnapshotBringsEverythingBackInOrder(t *testing.T) {
 	})
 }
 
+func TestAnOldSnapshotIsBelievedByHalf(t *testing.T) {
+	x := fleet(1)
+	x.Done(complete(x.request(1, "abcdefgh"), 1), epoch)
+	y := New(Config{})
+	if err := y.RestoreSnapshot(x.AppendSnapshot(nil), false); err != nil {
+		t.Fatal(err)
+	}
+	y.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 16_000})
+	wantHolders(t, y, "abcdefgh", 1)
+	d := complete(y.request(1, "abcdefgh"), 1)
+	d.PredictedTokens, d.CachedTokens, d.PromptTokens = 512, 0, 512
+	y.Done(d, epoch)
+	if s, _ := y.Worker(1); s.Trust != 0.5 {
+		t.Errorf("trust %v", s.Trust)
+	}
+}
+
+func TestAPromptThatWasAnsweredIsHeldEvenIfItsPredictionGotLost(t *testing.T) {
+	x := fleet(1)
+	id := x.request(1, "abc")
+	for i := range 100 { // others push it out while it runs
+		x.request(1, string(rune('A'+i%26))+string(rune('A'+i/26))+"0123456789012345")
+	}
+	wantHolders(t, x, "abc")
+	x.Done(complete(id, 1), epoch)
+	wantHolders(t, x, "abc", 1)
+}
+
 func FuzzRestoreSnapshot(f *testing.F) {
 	x := fleet(2)
 	x.Done(complete(x.request(1, "abcd"), 1), epoch)
@@ -401,7 +429,7 @@ func FuzzRestoreSnapshot(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		y := New(Config{})
-		if err := y.RestoreSnapshot(b); err != nil {
+		if err := y.RestoreSnapshot(b, true); err != nil {
 			return
 		}
 		for ref := uint16(1); ref <= 2; ref++ {

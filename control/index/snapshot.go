@@ -90,9 +90,15 @@ type restoredModel struct {
 	nodes         []node // parent is the position + 1
 }
 
+// staleTrust is the most that a worker is trusted at first when the snapshot is
+// too old to be believed.
+const staleTrust = 0.5
+
 // RestoreSnapshot reads a snapshot. Its entries count once AddWorker makes their
-// ref live. A damaged snapshot is refused whole.
-func (x *Index) RestoreSnapshot(b []byte) error {
+// ref live. A damaged snapshot is refused whole. Of one that isn't fresh nothing
+// counts as confirmed: engines went on without us, and a miss now says nothing
+// about them.
+func (x *Index) RestoreSnapshot(b []byte, fresh bool) error {
 	all := b
 	fail := func(what string) error {
 		return fmt.Errorf("read index snapshot at byte %d: %s", len(all)-len(b), what)
@@ -125,6 +131,9 @@ func (x *Index) RestoreSnapshot(b []byte) error {
 			learned: learned{trust: min(f[0], 1), prefillRate: f[1], decodeSeconds: f[2]},
 			nodes:   make([]node, n),
 		}
+		if !fresh {
+			r.learned.trust = min(r.learned.trust, staleTrust)
+		}
 		b = b[nameLen:]
 		for i := range r.nodes {
 			parent, end, tail := binary.LittleEndian.Uint32(b[24:]), binary.LittleEndian.Uint32(b[28:]), binary.LittleEndian.Uint32(b[32:])
@@ -133,7 +142,7 @@ func (x *Index) RestoreSnapshot(b []byte) error {
 			}
 			r.nodes[i] = node{
 				fingerprint: binary.LittleEndian.Uint64(b), touched: binary.LittleEndian.Uint64(b[8:]), born: binary.LittleEndian.Uint64(b[16:]),
-				parent: parent, end: end, tail: tail &^ (1 << 31), confirmed: tail>>31 == 1,
+				parent: parent, end: end, tail: tail &^ (1 << 31), confirmed: fresh && tail>>31 == 1,
 			}
 			b = b[snapshotNodeBytes:]
 		}
