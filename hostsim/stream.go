@@ -131,11 +131,11 @@ func (p *Plugin) NewStream(sink Sink) *Stream {
 	}
 	vm.streams[s] = struct{}{}
 	vm.active.Add(1)
-	switch root := p.root(); {
+	switch {
 	case vm.draining:
 		s.bypass = true
-	case vm.ready() && p.root() != nil:
-		root = p.root() // a reload makes a new one
+	case vm.ready() && p.root() != nil: // a reload makes a new root
+		root := p.root()
 		root.streams++
 		s.root, s.in = root, root.in
 	case vm.cfg.FailurePolicy == FailOpen:
