@@ -53,7 +53,7 @@ wasm: ## Build bin/warmpath.wasm and bin/warmpath-nobody.wasm and check both
 	@$(GO) run ./build/modcheck --no-response-body bin/warmpath-nobody.wasm
 
 .PHONY: check
-check: check-format check-lint check-tidy check-generated check-race check-clean ## Format, lint, vet, tidy, generated files, races, clean tree: what CI runs
+check: check-format check-lint check-tidy check-generated check-reproducible check-race check-clean ## Format, lint, vet, tidy, generated files, races, clean tree: what CI runs
 
 .PHONY: check-format
 check-format:
@@ -87,6 +87,14 @@ check-generated:
 	@before="$$(git status --porcelain; git diff | sha256sum)"; $(GO) generate ./...; \
 	after="$$(git status --porcelain; git diff | sha256sum)"; \
 	if [ "$$before" != "$$after" ]; then git status --short; echo "go generate changed files; commit what it made"; exit 1; fi
+
+.PHONY: check-reproducible
+check-reproducible: wasm
+	@echo "the module is the same bytes when built elsewhere"
+	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; \
+	git ls-files -z --cached --others --exclude-standard $(MODULE) go.mod go.sum | tar --create --null --files-from=- --ignore-failed-read 2>/dev/null | tar --extract --directory "$$dir"; \
+	(cd "$$dir" && $(WASM) -o again.wasm ./filter); \
+	cmp "$$dir/again.wasm" bin/warmpath.wasm
 
 .PHONY: check-race
 check-race: wasm

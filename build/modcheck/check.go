@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"sort"
+	"strings"
 )
 
 // rules are what a finished module must keep to.
@@ -43,8 +44,8 @@ func (r rules) check(m *module) []finding {
 		}
 	}
 	for _, name := range sortedKeys(foreign) {
-		add("import", foreign[name], "Find what pulls it in (go tool nm on a build without -s; often os, net or a file call) and do without; "+
-			"if Envoy has it in all supported versions, add it to build/modcheck/contract.go")
+		add("import", foreign[name], "Find the caller (GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags=-dumpdep -o /dev/null ./filter 2>&1 | grep '-> .*"+
+			name[strings.LastIndexByte(name, '.')+1:]+"') and do without; if all supported proxies have it, add it to build/modcheck/contract.go")
 	}
 
 	for _, name := range requiredExports {

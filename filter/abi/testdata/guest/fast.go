@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"
+
 	"github.com/warmpath/warmpath/filter/abi"
 )
 
@@ -114,6 +116,7 @@ func init() {
 		"twoResults":  twoResults,
 		"sameScratch": sameScratch,
 		"readBodies":  readBodies,
+		"repeat":      repeat,
 	}
 	for name, exercise := range sdkExercises {
 		exercises["sdk."+name] = exercise
@@ -172,6 +175,38 @@ func readBodies(n string) string {
 		}
 	}
 	return "equal"
+}
+
+// repeat runs another exercise n times and reports its last result.
+func repeat(a string) string {
+	n, name, _ := strings.Cut(a, " ")
+	times, _ := strconv.Atoi(n)
+	result := ""
+	for range times {
+		result = bench[name]()
+	}
+	return result
+}
+
+// bench are the reads whose cost is measured: by this package and by the SDK.
+var bench = map[string]func() string{
+	"nothing":        func() string { return "" },
+	"SharedData":     func() string { v, _, st := abi.SharedData("key", &s); return check(v, st == abi.OK) },
+	"sdk.SharedData": func() string { v, _, err := proxywasm.GetSharedData("key"); return check(v, err == nil) },
+	"Header":         func() string { v, st := abi.Header(abi.RequestHeaders, "x-a", &s); return check(v, st == abi.OK) },
+	"sdk.Header": func() string {
+		v, err := proxywasm.GetHttpRequestHeader("x-a")
+		return check([]byte(v[:1]), err == nil)
+	},
+	"Body":     func() string { v, st := abi.Buffer(abi.RequestBody, 0, math.MaxInt, &s); return check(v, st == abi.OK) },
+	"sdk.Body": func() string { v, err := proxywasm.GetHttpRequestBody(0, math.MaxInt32); return check(v, err == nil) },
+}
+
+func check(v []byte, ok bool) string {
+	if !ok || len(v) == 0 {
+		return "failed"
+	}
+	return "ok"
 }
 
 // memory is the number of collections, the heap in use and the memory got from
