@@ -72,7 +72,17 @@ func BenchmarkEmptyCall(b *testing.B) {
 // BenchmarkEmptyGoCall is the same with a Go module: its export wrapper and the
 // switch to a goroutine of its own come on top.
 func BenchmarkEmptyGoCall(b *testing.B) {
-	benchResponseData(b, benchPlugin(b, func(h *Host) *Module { return compileGuest(b, h) }, "configure: quiet\n"+quietScript))
+	var last string
+	h := newTestHost(b, Options{Log: func(e LogEntry) { last = e.Message }})
+	vm, p := startGuest(b, h, VMConfig{Name: "w", Module: compileGuest(b, h)}, PluginConfig{Configuration: []byte("configure: quiet\nresponse_body: silent\n")})
+	benchResponseData(b, p)
+	b.StopTimer()
+	if _, err := vm.AddPlugin(PluginConfig{Configuration: []byte("configure: count")}); err != nil {
+		b.Fatal(err)
+	}
+	if want := "count " + itoa(b.N+1); last != want {
+		b.Errorf("the module counted %q, want %q: the calls did not reach it", last, want)
+	}
 }
 
 // BenchmarkDo is the serialisation around a call on the real clock.

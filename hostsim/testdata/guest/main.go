@@ -107,6 +107,7 @@ func onResponseHeaders(id, n, end uint32) uint32 {
 //go:wasmexport proxy_on_response_body
 func onResponseBody(id, size, end uint32) uint32 {
 	if quiet {
+		calls++
 		return 0
 	}
 	return run(id, "response_body"+ifEnd(end), "on_response_body(%d, %d bytes"+sayEnd(end)+")", id, size)
