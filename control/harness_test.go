@@ -25,11 +25,11 @@ import (
 type engines struct {
 	mu      sync.Mutex
 	started map[string]uint64 // address -> process start, seconds; absent: refused
-	page    string            // further metrics lines
+	hung    map[string]bool
 }
 
 func newEngines(addresses ...string) *engines {
-	e := &engines{started: map[string]uint64{}}
+	e := &engines{started: map[string]uint64{}, hung: map[string]bool{}}
 	for i, a := range addresses {
 		e.started[a] = uint64(1000 + i)
 	}
@@ -42,22 +42,27 @@ func (e *engines) set(address string, started uint64) {
 	e.started[address] = started
 }
 
-func (e *engines) kill(address string) {
+func (e *engines) hang(address string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.started, address)
+	e.hung[address] = true
 }
 
 func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	started, ok := e.started[r.URL.Host]
+	hung := e.hung[r.URL.Host]
+	e.mu.Unlock()
+	if hung {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
 	if !ok {
 		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	}
 	body := "ok"
 	if r.URL.Path == "/metrics" {
-		body = fmt.Sprintf("process_start_time_seconds %d\nvllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n%s", started, e.page)
+		body = fmt.Sprintf("process_start_time_seconds %d\nvllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n", started)
 	}
 	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{}, Request: r}, nil
 }
@@ -222,7 +227,7 @@ func (g *gateway) poll(wait time.Duration) bool {
 	if h.Kind != wire.Update || !h.Resync() && h.From != g.version {
 		t.Fatalf("header %+v at version %d", h, g.version)
 	}
-	keep := h.Flags&4 != 0
+	keep := h.KeepPages()
 	g.off = h.Off()
 	var digests []uint64
 	var geometry wire.Geometry

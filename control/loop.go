@@ -18,8 +18,6 @@ func (s *Service) publishLoop(ctx context.Context) {
 	defer loads.Stop()
 	slow := time.NewTicker(time.Second)
 	defer slow.Stop()
-	save := time.NewTicker(s.cfg.StateInterval)
-	defer save.Stop()
 	entries := time.NewTimer(0)
 	defer entries.Stop()
 	var (
@@ -45,10 +43,6 @@ func (s *Service) publishLoop(ctx context.Context) {
 			s.publishLoads(now)
 		case now := <-slow.C:
 			s.housekeeping(now)
-		case now := <-save.C:
-			if err := s.save(now); err != nil {
-				s.log.Error("state not saved", "err", err)
-			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/shared/table"
 )
 
@@ -121,6 +122,42 @@ func TestARestartWithoutStateLetsGatewaysKeepWhatTheyHave(t *testing.T) {
 	})
 }
 
+func TestSwitchesThatPeopleThrewHold(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state")
+	bubble(t, func(t *testing.T) {
+		cfg := Config{Workers: specs(alpha, beta), StateFile: file}
+		first := start(t, newEngines(alpha, beta), cfg)
+		<-first.s.Ready()
+		first.do("POST", "/v1/mode", []byte(`{"off":true}`), "application/json")
+		first.do("POST", "/v1/workers/drain", []byte(`{"address":"`+beta+`"}`), "application/json")
+		if err := first.s.SetPolicy([]byte("pools: [{name: default, models: ['*']}]")); err != nil {
+			t.Fatal(err)
+		}
+		if !first.s.Status().Off {
+			t.Error("another policy switched the fleet on")
+		}
+		time.Sleep(time.Second) // no orderly end: what is on disk now counts
+		synctest.Wait()
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.stop()
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		second := start(t, newEngines(alpha, beta), cfg)
+		<-second.s.Ready()
+		if w := second.worker(beta); !second.s.Status().Off || w.State != "draining" {
+			t.Errorf("off %v, %+v", second.s.Status().Off, w)
+		}
+		second.do("POST", "/v1/mode", []byte(`{"off":false}`), "application/json")
+		if second.s.Status().Off {
+			t.Error("can't be lifted")
+		}
+	})
+}
+
 func TestADamagedStateFileIsIgnored(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
 	var good []byte
@@ -163,7 +200,7 @@ func TestADamagedStateFileIsIgnored(t *testing.T) {
 }
 
 func FuzzDecodeState(f *testing.F) {
-	f.Add(appendState(nil, nil, func(b []byte) []byte { return append(b, "snapshot"...) }, time.Unix(1, 0)))
+	f.Add(appendState(nil, &state{saved: time.Unix(1, 0), refs: []discovery.Ref{{Identity: discovery.Identity{Address: alpha, Pool: "default", Generation: 3}, Ref: 9}}}, func(b []byte) []byte { return append(b, "snapshot"...) }))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := decodeState(b)
 		if (s == nil) == (err == nil) {

@@ -40,6 +40,7 @@ type Service struct {
 
 	policyMu sync.Mutex // serialises edits
 	policy   atomic.Pointer[document]
+	offHeld  bool // by SetOff: another policy doesn't lift it. Under policyMu
 
 	learning   atomic.Bool
 	learnUntil time.Time
@@ -49,6 +50,7 @@ type Service struct {
 
 	dirty    chan struct{} // entries changed
 	urgent   chan struct{} // roster, a state or a mark changed
+	saveSoon chan struct{} // a switch was thrown
 	serving  chan struct{}
 	ready    chan struct{}
 	stopping chan struct{}
@@ -67,7 +69,7 @@ func New(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now,
 		index: index.New(cfg.Index), gateways: ingest.NewGateways(),
-		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 	}
 	cfg.Publish.Value = s.index.Touched
@@ -139,7 +141,12 @@ func (s *Service) firstLists() error {
 	if err != nil {
 		return err
 	}
-	s.setDocument(d)
+	s.policyMu.Lock()
+	err = s.takeDocument(d)
+	s.policyMu.Unlock()
+	if err != nil {
+		return err
+	}
 	return s.SetWorkers(specs)
 }
 
@@ -174,7 +181,9 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return errors.New("control: Run was called before")
 	}
+	var reserve silent
 	server := &http.Server{
+		ConnState:         reserve.track,
 		Handler:           s.handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       api.MaxWait + 30*time.Second,
@@ -193,6 +202,7 @@ func (s *Service) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return s.monitor.Run(ctx) })
 	group.Go(func() error { s.publishLoop(ctx); return nil })
+	group.Go(func() error { s.saveLoop(ctx); return nil })
 	if s.cfg.WorkersFile != "" {
 		group.Go(func() error {
 			return discovery.Watch(ctx, s.cfg.WorkersFile, s.listsFile, s.cfg.ReadInterval, s.log, s.workersFile)
@@ -209,6 +219,7 @@ func (s *Service) Run(ctx context.Context) error {
 		close(s.stopping)
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
+		reserve.close()
 		err := server.Shutdown(drain)
 		if err != nil {
 			_ = server.Close()
@@ -302,6 +313,7 @@ func (s *Service) Drain(address string, on bool) error {
 	if err := s.fleet.Drain(address, on, time.Now()); err != nil {
 		return badList(err)
 	}
+	kick(s.saveSoon)
 	return nil
 }
 
@@ -321,6 +333,17 @@ func (s *Service) SetPolicy(doc []byte) error {
 	}
 	s.policyMu.Lock()
 	defer s.policyMu.Unlock()
+	return s.takeDocument(d)
+}
+
+// takeDocument puts a policy from outside in force. Requires policyMu.
+func (s *Service) takeDocument(d *document) error {
+	if s.offHeld && !d.off {
+		var err error
+		if d, err = d.withOff(true); err != nil {
+			return err
+		}
+	}
 	s.setDocument(d)
 	return nil
 }
@@ -336,9 +359,14 @@ func (s *Service) PutPolicy(body []byte) error {
 // Policy is the policy in force, as gateways get it.
 func (s *Service) Policy() []byte { return slices.Clone(s.policy.Load().text) }
 
-// SetOff makes every pool observe, or lifts that.
+// SetOff makes every pool observe, or lifts that. It holds until it is lifted:
+// a change of the policy file doesn't, nor a restart with a state file.
 func (s *Service) SetOff(off bool) error {
-	return s.editPolicy(func(d *document) (*document, error) { return d.withOff(off) })
+	defer kick(s.saveSoon)
+	return s.editPolicy(func(d *document) (*document, error) {
+		s.offHeld = off
+		return d.withOff(off)
+	})
 }
 
 // SetMode sets one pool's mode: "observe" or "route".

@@ -143,6 +143,24 @@ func TestShutdownLetsLongPollsGo(t *testing.T) {
 	})
 }
 
+func TestAConnectionThatNeverSpeaksDoesNotDelayTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(), Config{})
+		<-b.s.Ready()
+		conn, err := b.client.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "control")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		synctest.Wait()
+		began := time.Now()
+		b.stop()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
 func TestInFlightOfAllGatewaysIsSummed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
@@ -163,4 +181,66 @@ func TestInFlightOfAllGatewaysIsSummed(t *testing.T) {
 			t.Errorf("in flight %d of gateways that are gone", l.FleetInFlight)
 		}
 	})
+}
+
+func TestTheTableIsNotHandedOutBeforeWorkersAreKnown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEngines(alpha)
+		e.hang(beta)
+		b := start(t, e, Config{Workers: specs(alpha, beta)})
+		synctest.Wait()
+		for _, path := range []string{"/v1/table?epoch=5&version=5&wait_ms=5000", "/v1/table/pages?epoch=5&bits=10&range=0"} {
+			if status, body := b.do("GET", path, nil, ""); status != 503 || !strings.Contains(string(body), "starting") {
+				t.Errorf("%s: %d %s", path, status, body)
+			}
+		}
+		if status, body := b.do("GET", "/readyz", nil, ""); status != 503 || !strings.Contains(string(body), "first probe of 1 of 2") {
+			t.Errorf("%d %s", status, body)
+		}
+		began := time.Now()
+		<-b.s.Ready() // the one that hangs has timed out
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("ready after %v", took)
+		}
+		g := b.gateway("g")
+		g.catchUp()
+		if len(g.roster) != 2 || g.loads[g.refOf(beta)].State != 3 {
+			t.Errorf("%v", g.loads)
+		}
+	})
+}
+
+func TestResetForgetsEntriesEverywhere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
+		<-b.s.Ready()
+		g := warm(b)
+		b.s.ResetIndex()
+		g.catchUp()
+		st := b.s.Status()
+		if len(g.entries) != 0 || st.Table.Entries != 0 || st.Index.Entries != 0 {
+			t.Errorf("%d entries, %+v %+v", len(g.entries), st.Table, st.Index)
+		}
+		_, record := g.dispatch(g.refOf(alpha), prompt("system"))
+		g.send(nil, record)
+		settle()
+		g.catchUp()
+		if len(g.entries) == 0 {
+			t.Error("nothing is learned after it")
+		}
+	})
+}
+
+func TestARunThatCantServeSaysSo(t *testing.T) {
+	s, err := New(Config{Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), s.Addr()) {
+		t.Errorf("%v", err)
+	}
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "before") {
+		t.Errorf("second run: %v", err)
+	}
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,12 +21,15 @@ import (
 //	0      4    magic "WPST"
 //	4      4    version, 1
 //	8      8    time of writing, unix ns
-//	16     4    number of refs, then for each
+//	16     1    flags: 1 the fleet was switched off
+//	17     3    0
+//	20     4    number of refs, then for each
 //	0      2    ref
 //	2      8    generation
 //	10     1    a, length of the address
 //	11     1    p, length of the pool's name
-//	12     a+p  address, pool
+//	12     1    flags: 1 drained at run time
+//	13     a+p  address, pool
 //
 // then the index snapshot (control/index/snapshot.go draws it), and at the very
 // end 8 bytes: xxHash64 of all before. It is written to a temporary file beside
@@ -33,7 +37,8 @@ import (
 const (
 	stateMagic   = "WPST"
 	stateVersion = 1
-	stateFixed   = 20
+	stateFixed   = 24
+	refFixed     = 13
 	maxState     = 8 << 30
 	// stateFresh: what was confirmed this recently is still believed.
 	stateFresh = 5 * time.Minute
@@ -41,23 +46,32 @@ const (
 
 type state struct {
 	saved    time.Time
-	refs     map[discovery.Identity]uint16
+	off      bool
+	refs     []discovery.Ref
 	snapshot []byte
 }
 
-func appendState(b []byte, refs map[discovery.Identity]uint16, snapshot func([]byte) []byte, now time.Time) []byte {
+func appendState(b []byte, s *state, snapshot func([]byte) []byte) []byte {
 	b = append(b, stateMagic...)
 	b = binary.LittleEndian.AppendUint32(b, stateVersion)
-	b = binary.LittleEndian.AppendUint64(b, uint64(now.UnixNano()))
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(refs)))
-	for id, ref := range refs {
-		b = binary.LittleEndian.AppendUint16(b, ref)
-		b = binary.LittleEndian.AppendUint64(b, id.Generation)
-		b = append(b, byte(len(id.Address)), byte(len(id.Pool)))
-		b = append(append(b, id.Address...), id.Pool...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.saved.UnixNano()))
+	b = append(b, flag(s.off), 0, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(s.refs)))
+	for _, r := range s.refs {
+		b = binary.LittleEndian.AppendUint16(b, r.Ref)
+		b = binary.LittleEndian.AppendUint64(b, r.Generation)
+		b = append(b, byte(len(r.Address)), byte(len(r.Pool)), flag(r.Drained))
+		b = append(append(b, r.Address...), r.Pool...)
 	}
 	b = snapshot(b)
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+}
+
+func flag(on bool) byte {
+	if on {
+		return 1
+	}
+	return 0
 }
 
 func decodeState(b []byte) (*state, error) {
@@ -73,21 +87,20 @@ func decodeState(b []byte) (*state, error) {
 	if xxhash.Sum64(body) != sum {
 		return nil, errors.New("checksum doesn't match")
 	}
-	s := &state{saved: time.Unix(0, int64(binary.LittleEndian.Uint64(b[8:]))), refs: map[discovery.Identity]uint16{}}
-	n := binary.LittleEndian.Uint32(b[16:])
+	s := &state{saved: time.Unix(0, int64(binary.LittleEndian.Uint64(b[8:]))), off: b[16] == 1}
+	n := binary.LittleEndian.Uint32(b[20:])
 	at := stateFixed
 	for range n {
-		if len(body)-at < 12 {
+		r := body[min(at, len(body)):]
+		if len(r) < refFixed || len(r) < refFixed+int(r[10])+int(r[11]) {
 			return nil, fmt.Errorf("refs cut short at byte %d", at)
 		}
-		r := body[at:]
-		a, p := int(r[10]), int(r[11])
-		if len(r) < 12+a+p {
-			return nil, fmt.Errorf("refs cut short at byte %d", at)
-		}
-		id := discovery.Identity{Address: string(r[12 : 12+a]), Pool: string(r[12+a : 12+a+p]), Generation: binary.LittleEndian.Uint64(r[2:])}
-		s.refs[id] = binary.LittleEndian.Uint16(r)
-		at += 12 + a + p
+		a, p := refFixed+int(r[10]), refFixed+int(r[10])+int(r[11])
+		s.refs = append(s.refs, discovery.Ref{
+			Ref: binary.LittleEndian.Uint16(r), Drained: r[12] == 1,
+			Identity: discovery.Identity{Address: string(r[refFixed:a]), Pool: string(r[a:p]), Generation: binary.LittleEndian.Uint64(r[2:])},
+		})
+		at += p
 	}
 	s.snapshot = body[at:]
 	return s, nil
@@ -115,10 +128,11 @@ func (s *Service) restore() bool {
 		s.log.Warn("state file ignored, learning anew", "file", s.cfg.StateFile, "err", err)
 		return false
 	}
-	for id, ref := range st.refs {
-		s.fleet.RestoreRef(id, ref)
+	for _, r := range st.refs {
+		s.fleet.RestoreRef(r)
 	}
 	s.fleet.RestoreDone(time.Now())
+	s.offHeld = st.off
 	s.log.Info("state restored", "file", s.cfg.StateFile, "saved", st.saved, "refs", len(st.refs), "bytes", len(data))
 	return true
 }
@@ -134,12 +148,33 @@ func readState(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// saveLoop writes the state file every StateInterval, and at once when a switch
+// that people rely on was thrown.
+func (s *Service) saveLoop(ctx context.Context) {
+	tick := time.NewTicker(s.cfg.StateInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-s.saveSoon:
+		}
+		if err := s.save(time.Now()); err != nil {
+			s.log.Error("state not saved", "err", err)
+		}
+	}
+}
+
 // save writes the state file whole or not at all.
 func (s *Service) save(now time.Time) error {
 	if s.cfg.StateFile == "" {
 		return nil
 	}
-	data := appendState(nil, s.fleet.Refs(), s.index.AppendSnapshot, now)
+	s.policyMu.Lock()
+	st := &state{saved: now, off: s.offHeld, refs: s.fleet.Refs()}
+	s.policyMu.Unlock()
+	data := appendState(nil, st, s.index.AppendSnapshot)
 	dir, base := filepath.Split(s.cfg.StateFile)
 	f, err := os.CreateTemp(filepath.Clean(dir+"."), base+".tmp*")
 	if err != nil {

@@ -131,12 +131,25 @@ func NewFleet(cfg FleetConfig, hooks Hooks) *Fleet {
 	return &Fleet{cfg: cfg, hooks: hooks, workers: map[string]*worker{}, refs: newRefTable(cfg.Quarantine), drained: map[string]bool{}}
 }
 
-// RestoreRef takes an identity -> ref pair of an earlier run. Call it before
-// the first SetList. False when the pair contradicts one already known.
-func (f *Fleet) RestoreRef(id Identity, ref uint16) bool {
+// Ref is what a state file keeps of one worker.
+type Ref struct {
+	Identity
+	Ref     uint16
+	Drained bool // at run time
+}
+
+// RestoreRef takes a Ref of an earlier run. Call it before the first SetList.
+// False when it contradicts one already known.
+func (f *Fleet) RestoreRef(r Ref) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.refs.restore(id, ref)
+	if !f.refs.restore(r.Identity, r.Ref) {
+		return false
+	}
+	if r.Drained {
+		f.drained[r.Address] = true
+	}
+	return true
 }
 
 // RestoreDone ends the restoring: pairs that no listed worker claims go into
@@ -149,14 +162,14 @@ func (f *Fleet) RestoreDone(now time.Time) {
 	}
 }
 
-// Refs returns every identity that has a live ref.
-func (f *Fleet) Refs() map[Identity]uint16 {
+// Refs returns what a state file should keep, by address.
+func (f *Fleet) Refs() []Ref {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := make(map[Identity]uint16, len(f.workers))
-	for _, w := range f.workers {
-		if w.Ref != 0 {
-			out[w.identity()] = w.Ref
+	out := make([]Ref, 0, len(f.workers))
+	for _, addr := range sortedKeys(f.workers) {
+		if w := f.workers[addr]; w.Ref != 0 {
+			out = append(out, Ref{Identity: w.identity(), Ref: w.Ref, Drained: f.drained[addr]})
 		}
 	}
 	return out

@@ -331,22 +331,23 @@ func TestARetiredRefRestsBeforeAnotherWorkerGetsIt(t *testing.T) {
 
 func TestRefsOfAStateFileComeBack(t *testing.T) {
 	l := newLive()
-	if !l.f.RestoreRef(Identity{one, "default", 5000}, 17) {
+	if !l.f.RestoreRef(Ref{Identity{one, "default", 5000}, 17, true}) {
 		t.Fatal("refused")
 	}
-	for _, c := range []struct {
-		id  Identity
-		ref uint16
-	}{{Identity{two, "default", 1}, 17}, {Identity{one, "default", 5000}, 18}, {Identity{two, "default", 1}, 0}} {
-		if l.f.RestoreRef(c.id, c.ref) {
-			t.Errorf("%+v accepted", c)
+	for _, r := range []Ref{
+		{Identity{two, "default", 1}, 17, false},
+		{Identity{one, "default", 5000}, 18, false},
+		{Identity{two, "default", 1}, 0, false},
+	} {
+		if l.f.RestoreRef(r) {
+			t.Errorf("%+v accepted", r)
 		}
 	}
 	l.f.RestoreDone(l.now)
 	l.list(t, Spec{Address: one})
 	l.up(one, Load{StartedMillis: 5000})
-	if w := l.worker(one); w.Ref != 17 {
-		t.Errorf("ref %d", w.Ref)
+	if w := l.worker(one); w.Ref != 17 || w.State != Draining {
+		t.Errorf("%+v", w)
 	}
 	l.up(one, Load{StartedMillis: 6000})
 	if w := l.worker(one); w.Ref == 17 {

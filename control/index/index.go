@@ -406,13 +406,6 @@ func (x *Index) visit(fp uint64, scratch []uint16, f func(Change)) []uint16 {
 	return scratch
 }
 
-// Dirty returns how many changes wait, duplicates included.
-func (x *Index) Dirty() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.store.dirty)
-}
-
 // Touched returns when (in dispatches) a fingerprint was used last by any of its
 // holders, and how many there are: what an entry is worth. Zero when unknown.
 func (x *Index) Touched(fp uint64) (touched uint64, holders int) {

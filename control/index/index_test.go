@@ -393,6 +393,31 @@ func TestASnapshotBringsEverythingBackInOrder(t *testing.T) {
 	})
 }
 
+func TestAnAnswerWithoutAKnownWorkerIsCountedForTheChosenOne(t *testing.T) {
+	x := fleet(2)
+	x.Done(complete(x.request(1, "abc"), 0), epoch)
+	wantHolders(t, x, "abc", 1)
+	// On paper only: then nobody knows.
+	id := RequestID{1, 1}
+	x.Dispatch(Dispatch{Request: id, Chosen: 1, PromptUnits: 12, Path: pathOf("xyz"), Observe: true}, epoch)
+	x.Done(complete(id, 0), epoch)
+	wantHolders(t, x, "xyz")
+}
+
+func TestAnEntryIsWorthItsLastUse(t *testing.T) {
+	x := fleet(2)
+	x.request(1, "ab")
+	x.request(2, "ac")
+	old, _ := x.Touched(fingerprintOf("ab"))
+	shared, holders := x.Touched(fingerprintOf("a"))
+	if old >= shared || holders != 2 {
+		t.Errorf("%d, %d, %d holders", old, shared, holders)
+	}
+	if touched, holders := x.Touched(99); touched != 0 || holders != 0 {
+		t.Errorf("unknown: %d %d", touched, holders)
+	}
+}
+
 func TestAnOldSnapshotIsBelievedByHalf(t *testing.T) {
 	x := fleet(1)
 	x.Done(complete(x.request(1, "abcdefgh"), 1), epoch)

@@ -12,12 +12,6 @@ import (
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
-// FlagKeepPages, beside wire.FlagResync: this control service has just started
-// without an index and is learning it anew. Keep the pages you have, at the
-// geometry they have; take roster, loads, policy and sets; go on with the
-// changes of the new epoch.
-const FlagKeepPages = 4
-
 // Load is one record of the LOADS section with the times that its ages come
 // from.
 type Load struct {
@@ -157,15 +151,14 @@ func (t *Table) header(flags uint16, from, to uint64) []byte {
 func (t *Table) resync(epoch, from uint64, now time.Time) []byte {
 	flags := uint16(wire.FlagResync)
 	if epoch != 0 && !t.own[epoch] && now.Before(t.keepEnd) {
-		flags |= FlagKeepPages
+		flags |= wire.FlagKeepPages
 	}
 	b := t.header(flags, from, t.version)
-	geometry := binary.LittleEndian.AppendUint32([]byte{t.bits, 0, 0, 0}, uint32(t.entries))
-	b = wire.AppendSection(b, wire.SectionGeometry, geometry)
+	b = wire.AppendSection(b, wire.SectionGeometry, wire.AppendGeometry(nil, wire.Geometry{Bits: t.bits, Entries: uint32(t.entries)}))
 	b = t.about(b, now, func(uint64) bool { return true })
 	b, mark := wire.BeginSection(b, wire.SectionDigests)
 	for _, d := range t.digests {
-		b = binary.LittleEndian.AppendUint64(b, d)
+		b = wire.AppendDigest(b, d)
 	}
 	return wire.EndSection(b, mark)
 }
@@ -203,7 +196,7 @@ func (t *Table) delta(from uint64, now time.Time) []byte {
 			if e, ok := page.Lookup(fp); ok {
 				b = table.AppendEntry(b, &e)
 			} else {
-				removes = binary.LittleEndian.AppendUint64(removes, fp)
+				removes = wire.AppendRemove(removes, fp)
 			}
 		}
 		b = wire.EndSection(b, mark)

@@ -87,7 +87,7 @@ func (f *follower) apply(t failer, x *Table, frame []byte) {
 		return
 	}
 	f.resyncs++
-	if h.Flags&FlagKeepPages != 0 {
+	if h.KeepPages() {
 		f.kept++
 		return
 	}
