@@ -1,0 +1,40 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestTheInstalledRuntimeCanBePatched(t *testing.T) {
+	dir := t.TempDir()
+	var stdout, stderr bytes.Buffer
+	if code := run([]string{"-dir", dir}, &stdout, &stderr); code != 0 {
+		t.Fatalf("exit %d: %s", code, &stderr)
+	}
+	data, err := os.ReadFile(strings.TrimSpace(stdout.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var overlay struct{ Replace map[string]string }
+	if err := json.Unmarshal(data, &overlay); err != nil || len(overlay.Replace) != 1 {
+		t.Fatalf("overlay %s: %v", data, err)
+	}
+	for _, file := range overlay.Replace {
+		patched, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(patched), "wasmimport wasi_snapshot_preview1 poll_oneoff") {
+			t.Error("the import is still there")
+		}
+	}
+}
+
+func TestAnotherDeclarationIsRefused(t *testing.T) {
+	if _, err := patch("package runtime\n"); err == nil {
+		t.Fatal("a runtime without the declaration was accepted")
+	}
+}
