@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -124,6 +126,25 @@ func (c *Config) validate() error {
 	interval("read_interval", c.ReadInterval, 100*time.Millisecond, time.Hour)
 	interval("state_interval", c.StateInterval, time.Second, time.Hour)
 	interval("heal_after", c.HealAfter, c.Learn, 24*time.Hour)
+	for field, d := range map[string]time.Duration{
+		"health.interval_up": c.Health.IntervalUp, "health.interval_down": c.Health.IntervalDown,
+		"health.metrics_interval": c.Health.Metrics, "health.timeout": c.Health.Timeout,
+	} {
+		if d != 0 {
+			interval(field, d, 10*time.Millisecond, time.Minute)
+		}
+	}
+	for field, path := range map[string]string{"health.path": c.Health.Path, "health.metrics_path": c.Health.MetricsPath} {
+		if path != "" && !strings.HasPrefix(path, "/") && (path != "-" || field != "health.metrics_path") {
+			bad(field, strconv.Quote(path)+" is not a path", "begin it with /")
+		}
+	}
+	if c.Index.MaxBytes != 0 && c.Index.MaxBytes < 1<<20 {
+		bad("index.max_bytes", fmt.Sprintf("%d is under 1 MiB", c.Index.MaxBytes), "leave it out for 512 MiB")
+	}
+	if low, high := cmp.Or(c.Publish.MinBits, 10), cmp.Or(c.Publish.MaxBits, 16); low > high {
+		bad("table", fmt.Sprintf("min_bits %d is over max_bits %d", low, high), "set both")
+	}
 	if !table6to16(c.Publish.MinBits) || !table6to16(c.Publish.MaxBits) {
 		bad("table", "no such size class", "min_bits and max_bits are 6, 8, 10, 12, 14 or 16")
 	}
@@ -218,7 +239,7 @@ func ParseConfig(source string, data []byte) (Config, error) {
 	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
 		return Config{}, discovery.Problem{
 			Source: source, What: strings.Join(strings.Fields(err.Error()), " "),
-			Remedy: "docs/operations.md lists the keys; durations are written 500ms, 10s, 5m",
+			Remedy: "control/README.md lists the keys; durations are written 500ms, 10s, 5m",
 		}
 	}
 	c := Config{

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/publish"
 )
 
@@ -115,6 +116,11 @@ func TestWhatCantWorkIsRefusedBeforeAnythingRuns(t *testing.T) {
 		"coalesce too slow":   {Config{CoalesceInterval: time.Minute}, "coalesce_interval"},
 		"two lists":           {Config{Workers: specs(alpha), WorkersFile: bad}, "workers_file"},
 		"two policies":        {Config{Policy: []byte("{}"), PolicyFile: bad}, "policy_file"},
+		"classes swapped":     {Config{Publish: publish.Config{MinBits: 12, MaxBits: 10}}, "min_bits 12 is over"},
+		"probes too often":    {Config{Health: discovery.HealthConfig{IntervalUp: time.Millisecond}}, "health.interval_up"},
+		"probes never":        {Config{Health: discovery.HealthConfig{IntervalDown: -1}}, "health.interval_down"},
+		"path without slash":  {Config{Health: discovery.HealthConfig{Path: "health"}}, "health.path"},
+		"index too small":     {Config{Index: index.Config{MaxBytes: 5}}, "index.max_bytes"},
 		"odd size class":      {Config{Publish: publish.Config{MinBits: 7}}, "min_bits"},
 		"token with newline":  {Config{Token: "a\nb"}, "token"},
 		"bad list file":       {Config{WorkersFile: bad}, "bad.yaml:2: workers[0].address"},

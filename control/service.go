@@ -232,8 +232,12 @@ func (s *Service) Run(ctx context.Context) error {
 		s.log.Error("state not saved", "err", saveErr)
 		err = errors.Join(err, saveErr)
 	}
-	s.log.Info("control service ended", "err", err)
-	return err
+	if err != nil {
+		s.log.Error("control service ended", "err", err)
+		return err
+	}
+	s.log.Info("control service ended")
+	return nil
 }
 
 // Batch applies a batch frame; see package ingest.
