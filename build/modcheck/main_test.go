@@ -197,8 +197,8 @@ func TestAllowlistsNameWhatTheyClaim(t *testing.T) {
 	if len(proxyImports) != 39 {
 		t.Errorf("%d host functions, ABI 0.2.1 has 39", len(proxyImports))
 	}
-	if len(wasiImports) != 15 {
-		t.Errorf("%d WASI functions, want the 15 that Envoy and Go share", len(wasiImports))
+	if len(wasiImports) != 14 {
+		t.Errorf("%d WASI functions, want the 14 that Envoy and our runtime share", len(wasiImports))
 	}
 }
 
