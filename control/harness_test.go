@@ -189,7 +189,6 @@ type gateway struct {
 	name           string
 	nonce          uint64
 	epoch, version uint64
-	bits           uint8
 	entries        map[uint64]table.Entry
 	roster         map[uint16]wire.Worker
 	loads          map[uint16]wire.Load

@@ -239,7 +239,8 @@ func (t *Table) changesSince(from uint64, room int) (fingerprints []uint64, to u
 	return slices.Compact(fingerprints), to
 }
 
-// Moved: the caller asks for pages of an epoch or geometry that is no more.
+// Moved says that the caller asks for pages of an epoch or geometry that is no
+// more.
 type Moved struct {
 	Epoch uint64
 	Bits  uint8
