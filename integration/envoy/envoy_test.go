@@ -16,9 +16,7 @@ func TestEnvoy(t *testing.T) {
 				t.Run(m.name, func(t *testing.T) {
 					column(newRig(t, version, m, nil))
 				})
-				t.Run("wrong-"+m.name, func(t *testing.T) {
-					wrongSetUp(t, version, m)
-				})
+				wrongSetUp(t, version, m)
 			}
 		})
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/warmpath/warmpath/integration/engines"
 	"github.com/warmpath/warmpath/integration/envoybin"
 	"github.com/warmpath/warmpath/integration/envoyrun"
+	"github.com/warmpath/warmpath/sim/engine"
 	"github.com/warmpath/warmpath/sim/live"
 )
 
@@ -37,6 +38,9 @@ var modes = []mode{
 
 // heldLimit replaces the 30 s after which the examples end a held request.
 const heldLimit = 3 * time.Second
+
+// capacityTokens of each worker's cache: room for a prompt of 2 MB.
+const capacityTokens = 1 << 20
 
 // rig is one Envoy with its workers and its control service.
 type rig struct {
@@ -59,7 +63,10 @@ func newRig(t *testing.T, version string, m mode, edit func(*envoyrun.Options)) 
 	var stopFleet func()
 	var err error
 	r.fleet, stopFleet, err = engines.Start(6, func(address string) (engines.Engine, error) {
-		return live.Start(live.Config{Name: address, TimeScale: 20, MaxModelTokens: 1 << 20})
+		params := engine.DefaultParams()
+		params.CapacityBlocks = capacityTokens / engine.BlockTokens
+		params.PrefillPerToken1KContext = 0 // half a million tokens would take minutes
+		return live.Start(live.Config{Name: address, TimeScale: 20, MaxModelTokens: capacityTokens, Engine: params})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +121,7 @@ func (r *rig) startControl() {
 		}
 		specs = append(specs, discovery.Spec{
 			Address: w.Address, Pool: pool, MaxRunning: 64, QueueLimit: 256,
-			CapacityTokens: 192_000, BlockTokens: 16, PrefillTokensPerSecond: 20_000,
+			CapacityTokens: capacityTokens, BlockTokens: 16, PrefillTokensPerSecond: 20_000,
 		})
 	}
 	policy, err := os.ReadFile(r.examplePath("policy.yaml"))
@@ -234,15 +241,27 @@ func (r *rig) idle() {
 
 // scenario runs one subtest and enters its result into the table.
 func (r *rig) scenario(name string, body func(r *rig)) {
-	began := time.Now()
-	ok := r.t.Run(name, func(t *testing.T) {
+	scenario(r.t, name, r.version+" "+r.mode.name, func(t *testing.T) {
 		outer := r.t
 		r.t = t
 		defer func() { r.t = outer }()
 		body(r)
 	})
-	results.set(name, r.version+" "+r.mode.name, !ok)
-	r.t.Logf("%s, held by %s: %s: %v in %.1f s", r.version, r.mode.name, name, map[bool]string{true: "ok", false: "FAILED"}[ok], time.Since(began).Seconds())
+}
+
+func scenario(t *testing.T, name, column string, body func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		began := time.Now()
+		defer func() {
+			results.set(name, column, t.Failed())
+			verdict := "ok"
+			if t.Failed() {
+				verdict = "FAILED"
+			}
+			fmt.Printf("%-14s %-6s %5.1f s  %s\n", column, verdict, time.Since(began).Seconds(), name)
+		}()
+		body(t)
+	})
 }
 
 // keepLogs copies Envoy's log to where the test's output says.

@@ -215,7 +215,8 @@ func bodiesArriveByteForByte(r *rig) {
 }
 
 // overCapPasses: a body above body_cap_bytes is not refused where the set-up
-// can avoid it. The companion way cannot when no length is given.
+// can avoid it. Without a Content-Length the companion way cannot, and Envoy
+// 1.36 can only if the body comes in small enough reads.
 func overCapPasses(r *rig) {
 	body := bytes.Repeat([]byte(" "), 6<<20)
 	copy(body, `{"model":"default","max_tokens":4,"messages":[{"role":"user","content":"big"}]}`)
@@ -229,6 +230,9 @@ func overCapPasses(r *rig) {
 			if a.status != 413 {
 				r.t.Errorf("6 MiB in chunks through the buffer: %d (%v), want 413", a.status, a.before)
 			}
+			continue
+		}
+		if chunked && a.status == 413 && strings.HasPrefix(r.version, "1.36.") {
 			continue
 		}
 		if a.err() != nil {

@@ -14,27 +14,28 @@ import (
 // wrongSetUp: settings and proxy do not fit each other. Both faults are told
 // by a counter and by one line in the log.
 func wrongSetUp(t *testing.T, version string, m mode) {
+	column := version + " " + m.name
 	if m.name == "headers" {
-		r := newRig(t, version, m, func(o *envoyrun.Options) {
-			o.Concurrency = 1
-			o.Wasm = func(wasm envoyrun.Tree) {
-				delete(wasm["config"].(envoyrun.Tree), "allow_on_headers_stop_iteration")
-			}
+		scenario(t, "wrong set-up is told: stop-iteration flag missing", column, func(t *testing.T) {
+			flagMissing(newRig(t, version, m, func(o *envoyrun.Options) {
+				o.Concurrency = 1
+				o.Wasm = func(wasm envoyrun.Tree) {
+					delete(wasm["config"].(envoyrun.Tree), "allow_on_headers_stop_iteration")
+				}
+			}))
 		})
-		r.startControl()
-		r.scenario("wrong set-up is told: stop-iteration flag missing", flagMissing)
 		return
 	}
-	r := newRig(t, version, m, func(o *envoyrun.Options) {
-		o.Concurrency = 1
-		edit := o.Bootstrap
-		o.Bootstrap = func(tree envoyrun.Tree) {
-			edit(tree)
-			dropFilter(tree, "envoy.filters.http.header_mutation")
-		}
+	scenario(t, "wrong set-up is told: companion missing", column, func(t *testing.T) {
+		companionMissing(newRig(t, version, m, func(o *envoyrun.Options) {
+			o.Concurrency = 1
+			edit := o.Bootstrap
+			o.Bootstrap = func(tree envoyrun.Tree) {
+				edit(tree)
+				dropFilter(tree, "envoy.filters.http.header_mutation")
+			}
+		}))
 	})
-	r.startControl()
-	r.scenario("wrong set-up is told: companion missing", companionMissing)
 }
 
 // dropFilter takes one filter out of the HTTP filter chain.
@@ -51,6 +52,7 @@ func dropFilter(tree envoyrun.Tree, name string) {
 
 // flagMissing: the module stops at headers and is never shown the body.
 func flagMissing(r *rig) {
+	r.startControl()
 	ctx := r.t.Context()
 	r.eventually(15*time.Second, "a held request is ended by the hold limit", func() error {
 		a := r.chat(ctx, talk(1, 3000).ask(), false)
@@ -70,6 +72,7 @@ func flagMissing(r *rig) {
 
 // companionMissing: the choice is left in filter state and nobody reads it.
 func companionMissing(r *rig) {
+	r.startControl()
 	ctx := r.t.Context()
 	told := func() int64 {
 		c := r.counters()

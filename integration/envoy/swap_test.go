@@ -3,12 +3,14 @@
 package envoy
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warmpath/warmpath/integration/envoyrun"
@@ -87,20 +89,45 @@ func swappedUnderLoad(r *rig) {
 	r.idle()
 }
 
+// compileLimit is how long a busy machine may need to compile a module.
+const compileLimit = 2 * time.Minute
+
 // swap puts a filter file in place and waits until Envoy has taken it.
 func (r *rig) swap(module string, settings envoyrun.Tree) error {
-	before := r.filterStat("config_reload")
-	if err := r.proxy.SwapFilter(envoyrun.Filter{Module: module, Settings: settings}); err != nil {
+	return r.swapUntil("config_reload", envoyrun.Filter{Module: module, Settings: settings})
+}
+
+// swapUntil puts a filter file in place and waits until a counter of Envoy's
+// watch rises: config_reload when it is taken, config_fail when refused.
+func (r *rig) swapUntil(counter string, f envoyrun.Filter) error {
+	before, err := r.filterStat(counter)
+	if err != nil {
 		return err
 	}
-	deadline := time.Now().Add(90 * time.Second) // a new module is compiled meanwhile
-	for r.filterStat("config_reload") == before {
+	if err := r.proxy.SwapFilter(f); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(compileLimit)
+	for {
+		if n, err := r.filterStat(counter); err == nil && n > before {
+			return nil
+		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("envoy has not taken the filter file within 90 s")
+			return fmt.Errorf("%s of the filter file has not risen within %v", counter, compileLimit)
 		}
 		<-time.After(50 * time.Millisecond)
 	}
-	return nil
+}
+
+// withFaults puts the module with faults in place if it is not yet.
+func (r *rig) withFaults() {
+	r.t.Helper()
+	if r.proxy.Module() == built.faults {
+		return
+	}
+	if err := r.swap(built.faults, r.proxy.Settings()); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // badSwapRefused: a module that is none, and settings that the module
@@ -118,16 +145,9 @@ func badSwapRefused(r *rig) {
 		"a corrupt module":    {Module: corrupt, Settings: good},
 		"settings it refuses": {Module: module, Settings: bad},
 	} {
-		before := r.filterStat("config_fail")
-		if err := r.proxy.SwapFilter(f); err != nil {
-			r.t.Fatal(err)
+		if err := r.swapUntil("config_fail", f); err != nil {
+			r.t.Fatalf("%s: %v", name, err)
 		}
-		r.eventually(60*time.Second, name+" is refused", func() error {
-			if r.filterStat("config_fail") == before {
-				return fmt.Errorf("config_fail is still %d", before)
-			}
-			return nil
-		})
 		for i := range 20 {
 			a := r.chat(r.t.Context(), talk(uint64(870+i), 2500).ask(), false)
 			if a.err() != nil || a.header.Get("x-warmpath-worker") == "" {
@@ -147,6 +167,7 @@ func badSwapRefused(r *rig) {
 // What a client claimed is gone by then, the request is served, and the
 // worker sees nothing of ours.
 func panicLeaksNothing(r *rig) {
+	r.withFaults()
 	target := r.fleet.Workers[2].Address
 	panics := r.counters()[metric("panics")]
 	r.fleet.Record()
@@ -177,6 +198,7 @@ func panicLeaksNothing(r *rig) {
 // collectsUnderLoad: a garbage collection in the VM on every fifth request.
 // On hosts without a working poll_oneoff this is where a Go module would die.
 func collectsUnderLoad(r *rig) {
+	r.withFaults()
 	l := r.crowd(r.t.Context(), 8, func(n int64) []string {
 		if n%5 == 0 {
 			return []string{"x-fault", "gc"}
@@ -194,48 +216,61 @@ func collectsUnderLoad(r *rig) {
 // thread dies. All end within the hold limit, the VMs come back, and nothing
 // stays booked.
 func trappedVM(r *rig) {
+	r.withFaults()
 	ctx := r.t.Context()
-	began := time.Now()
-	var wg sync.WaitGroup
 	type end struct {
-		what   string
-		status int
-		after  time.Duration
+		what string
+		*answer
+		after time.Duration
 	}
-	ends := make(chan end, 64)
-	start := func(what string, headers ...string) {
-		wg.Add(1)
+	ends := make(chan end, 26)
+	var died atomic.Int64 // unix ns
+	start := func(what string, tokens int, headers ...string) {
 		go func() {
-			defer wg.Done()
-			a := r.chat(ctx, talk(uint64(len(what)), 2500).ask(), true, headers...)
-			ends <- end{what, a.status, time.Since(began)}
+			body := bytes.NewReader(talk(uint64(len(what)), 2500).ask().body(true, tokens))
+			a := r.send(ctx, chatPath, body, headers...)
+			ends <- end{what, a, time.Duration(time.Now().UnixNano() - died.Load())}
 		}()
 	}
-	for range 20 {
-		start("held", "x-fault", "hold")
+	for range 6 {
+		start("streaming", 40_000)
 	}
-	r.active(20)
-	// Connections are spread over two threads: trap until both VMs have died.
+	r.active(6)
+	r.settled() // the streams are in the rows that siblings read
+	for range 20 {
+		start("held", 8, "x-fault", "hold")
+	}
+	r.active(26)
+	died.Store(time.Now().UnixNano())
+
+	// Connections are spread over two threads: trap until nobody is left.
 	deaths := 0
-	for i := 0; i < 40 && deaths < 6; i++ {
+	for range 40 {
 		if a := r.chat(ctx, talk(1, 2500).ask(), false, "x-fault", "trap"); a.status != http.StatusOK {
 			deaths++
+		}
+		if deaths >= 6 {
+			break
 		}
 		r.client.CloseIdleConnections()
 	}
 	if deaths == 0 {
 		r.t.Fatal("no VM died")
 	}
-	wg.Wait()
-	close(ends)
-	for e := range ends {
-		if e.status != http.StatusServiceUnavailable && e.status != http.StatusGatewayTimeout {
-			r.t.Errorf("a %s request ended with %d, want 503 or 504", e.what, e.status)
+	cut := 0
+	for range cap(ends) {
+		e := <-ends
+		switch {
+		case e.what == "streaming" && e.err() != nil:
+			cut++
+		case e.what == "held" && e.status != http.StatusServiceUnavailable && e.status != http.StatusGatewayTimeout:
+			r.t.Errorf("a held request ended with %d (%v), want 503 or 504", e.status, e.before)
 		}
 		if e.after > heldLimit+5*time.Second {
-			r.t.Errorf("a %s request ended after %v, the limit is %v", e.what, e.after, heldLimit)
+			r.t.Errorf("a %s request ended %v after the trap, the limit for held ones is %v", e.what, e.after, heldLimit)
 		}
 	}
+	r.t.Logf("%d of 6 streams were cut with their VM", cut)
 	r.eventually(10*time.Second, "requests are served again", func() error {
 		return r.chat(ctx, talk(2, 2500).ask(), false).err()
 	})

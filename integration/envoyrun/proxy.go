@@ -65,6 +65,10 @@ type Proxy struct {
 	stop    sync.Once
 }
 
+// ErrNoV8 is returned for an Envoy that cannot run wasm: of the releases on
+// PyPI, 1.38.3 was built without V8.
+var ErrNoV8 = errors.New("this build of envoy has no V8 and cannot run a wasm module; take another release")
+
 // baseID tells Envoys on one machine apart; hot restart is off, so it only
 // has to differ from the default that an operator's own Envoy may use.
 const baseID = "7301"
@@ -102,6 +106,10 @@ func Start(ctx context.Context, o Options) (*Proxy, error) {
 		tail := p.LogTail(12)
 		p.Stop()
 		return nil, fmt.Errorf("start envoy from %s: %w\n%s", o.Example, err, tail)
+	}
+	if strings.Contains(p.Log(), "Envoy was compiled without support for it") {
+		p.Stop()
+		return nil, fmt.Errorf("start envoy from %s: %w", o.Example, ErrNoV8)
 	}
 	return p, nil
 }

@@ -22,7 +22,13 @@ const (
 // callback out.
 func Build(ctx context.Context, root, dir, pkg string, tags ...string) (string, error) {
 	name := filepath.Base(pkg)
-	args := []string{"build", "-buildmode=c-shared", "-trimpath", "-ldflags=-s -w"}
+	overlay := exec.CommandContext(ctx, "go", "run", "./build/wasiruntime", "-dir", dir)
+	overlay.Dir = root
+	path, err := overlay.Output()
+	if err != nil {
+		return "", fmt.Errorf("prepare Go's runtime: %w", err)
+	}
+	args := []string{"build", "-overlay", strings.TrimSpace(string(path)), "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w"}
 	if len(tags) > 0 {
 		name += "-" + strings.Join(tags, "-")
 		args = append(args, "-tags", strings.Join(tags, ","))
