@@ -52,30 +52,49 @@ func SessionHash() Policy {
 	}
 }
 
-// PrefixHome gives each system prompt a home: the worker that had the fewest
-// prompts when it was first seen. A request leaves its home only while that
-// has more than bound times the mean load, for the least loaded worker.
+// PrefixHome gives each system prompt homes: at first the worker that has the
+// fewest prompts, and whenever all of them carry more than bound times the mean
+// load also the least loaded worker. A session starts at the least loaded home
+// of its tenant and stays there unless its worker is overloaded in turn.
 func PrefixHome(bound float64) Policy {
-	homes := map[int]int{}
+	homes := map[int][]int{}
+	sessions := map[int]int{}
 	var hosted []int
 	return func(r Request) int {
 		if hosted == nil {
 			hosted = make([]int, len(r.Load))
 		}
-		home, known := homes[r.Tenant]
-		if !known {
-			home = slices.Index(hosted, slices.Min(hosted))
-			homes[r.Tenant] = home
-			hosted[home]++
-		}
 		total := 0
 		for _, n := range r.Load {
 			total += n
 		}
-		if limit := bound*float64(total)/float64(len(r.Load)) + 2; float64(r.Load[home]) > limit {
-			return slices.Index(r.Load, slices.Min(r.Load))
+		overloaded := func(worker int) bool {
+			return float64(r.Load[worker]) > bound*float64(total)/float64(len(r.Load))+2
 		}
-		return home
+		if worker, known := sessions[r.Session]; known && !overloaded(worker) {
+			return worker
+		}
+		best := -1
+		for _, worker := range homes[r.Tenant] {
+			if !overloaded(worker) && (best < 0 || r.Load[worker] < r.Load[best]) {
+				best = worker
+			}
+		}
+		if best < 0 {
+			// Prefer few prompts for a first home, little load for a further one.
+			for worker := range r.Load {
+				if best < 0 || len(homes[r.Tenant]) == 0 && hosted[worker] < hosted[best] ||
+					len(homes[r.Tenant]) > 0 && r.Load[worker] < r.Load[best] {
+					best = worker
+				}
+			}
+			if !slices.Contains(homes[r.Tenant], best) {
+				homes[r.Tenant] = append(homes[r.Tenant], best)
+				hosted[best]++
+			}
+		}
+		sessions[r.Session] = best
+		return best
 	}
 }
 

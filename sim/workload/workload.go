@@ -60,13 +60,14 @@ func New(s Spec) (*Workload, error) {
 		return nil, fmt.Errorf("workload: %w", err)
 	}
 	w := &Workload{Spec: s, prose: newProse(stream(s.Seed, streamProse, 0), poolTokens)}
-	lengths := s.SystemPrompt.quantiles(stream(s.Seed, streamSystemLengths, 0), s.Tenants.Count)
+	popularity := newZipf(s.Tenants.Count, s.Tenants.ZipfS)
+	lengths := s.SystemPrompt.quantiles(s.Tenants.Count)
+	shuffleFairly(stream(s.Seed, streamSystemLengths, 0), lengths, popularity)
 	for i, tokens := range lengths {
 		w.tenants = append(w.tenants, newTenant(stream(s.Seed, streamSystemPrompt, uint64(i)), i, tokens))
 	}
 
 	rng := stream(s.Seed, streamPlan, 0)
-	popularity := newZipf(s.Tenants.Count, s.Tenants.ZipfS)
 	sessionsPerSecond := s.RequestsPerSecond / (float64(s.Turns.Min+s.Turns.Max) / 2)
 	var at time.Duration
 	for left := s.Requests; left > 0; {
