@@ -45,17 +45,18 @@ func mix(h, v uint64) uint64 {
 // predecessor in the chain, and the head is always a leaf.
 type blockPool struct {
 	slots      []slot
-	index      map[BlockHash]int32
+	index      slotIndex
 	vacant     []int32 // unused slots
 	head, tail int32   // evictable list, none when empty
-	referenced int     // resident blocks with references
+	resident   int
+	referenced int // resident blocks with references
 	private    int
 	evictions  uint64
 }
 
 type slot struct {
 	hash       BlockHash
-	refs       int32
+	refs       int32 // none: the slot is vacant
 	prev, next int32
 }
 
@@ -64,12 +65,13 @@ const none = -1
 func newBlockPool(capacity int) *blockPool {
 	p := &blockPool{
 		slots: make([]slot, capacity),
-		index: make(map[BlockHash]int32, capacity),
+		index: newSlotIndex(capacity),
 		head:  none, tail: none,
 	}
 	p.vacant = make([]int32, capacity)
 	for i := range p.vacant {
 		p.vacant[i] = int32(capacity - 1 - i)
+		p.slots[i].refs = none
 	}
 	return p
 }
@@ -79,35 +81,31 @@ func (p *blockPool) capacity() int { return len(p.slots) }
 // inUse counts the blocks that cannot be evicted.
 func (p *blockPool) inUse() int { return p.referenced + p.private }
 
-// match counts how many of hashes are resident from the first on, and how many
-// of those nobody references.
-func (p *blockPool) match(hashes []BlockHash) (matched, idle int) {
+// match appends to dst the slots of the leading hashes that are resident, and
+// counts how many of those nobody references.
+func (p *blockPool) match(dst []int32, hashes []BlockHash) (slots []int32, idle int) {
 	for _, h := range hashes {
-		at, ok := p.index[h]
-		if !ok {
+		at := p.index.find(p.slots, h)
+		if at == none {
 			break
 		}
 		if p.slots[at].refs == 0 {
 			idle++
 		}
-		matched++
+		dst = append(dst, at)
 	}
-	return matched, idle
+	return dst, idle
 }
 
-// reference takes a resident block.
-func (p *blockPool) reference(at int32) {
-	s := &p.slots[at]
-	if s.refs == 0 {
-		p.unlink(at)
-		p.referenced++
-	}
-	s.refs++
-}
-
-func (p *blockPool) referenceAll(hashes []BlockHash) {
-	for _, h := range hashes {
-		p.reference(p.index[h])
+// reference takes resident blocks.
+func (p *blockPool) reference(slots []int32) {
+	for _, at := range slots {
+		s := &p.slots[at]
+		if s.refs == 0 {
+			p.unlink(at)
+			p.referenced++
+		}
+		s.refs++
 	}
 }
 
@@ -115,39 +113,42 @@ func (p *blockPool) referenceAll(hashes []BlockHash) {
 // caller has reserved them, so there is always something to evict.
 func (p *blockPool) takePrivate(n int) {
 	for range n {
-		if len(p.index)+p.private == p.capacity() {
+		if p.resident+p.private == p.capacity() {
 			p.evict()
 		}
 		p.private++
 	}
 }
 
-// publish gives one full private block its hash. If another request filled the
-// same block meanwhile, that one is shared and the private one given back.
-// (vLLM would keep the second copy until its request ends.)
-func (p *blockPool) publish(h BlockHash) {
+// publish gives one full private block its hash and returns its slot. If
+// another request filled the same block meanwhile, that one is shared and the
+// private one given back. (vLLM would keep the second copy until its request
+// ends.)
+func (p *blockPool) publish(h BlockHash) int32 {
 	p.private--
-	if at, ok := p.index[h]; ok {
-		p.reference(at)
-		return
+	place := p.index.place(p.slots, h)
+	if at := p.index[place]; at != none {
+		p.reference([]int32{at})
+		return at
 	}
 	at := p.vacant[len(p.vacant)-1]
 	p.vacant = p.vacant[:len(p.vacant)-1]
 	p.slots[at] = slot{hash: h, refs: 1, prev: none, next: none}
-	p.index[h] = at
+	p.index[place] = at
+	p.resident++
 	p.referenced++
+	return at
 }
 
 // release gives back a request's resident blocks, last first, and its private
 // ones.
-func (p *blockPool) release(hashes []BlockHash, private int) {
+func (p *blockPool) release(slots []int32, private int) {
 	p.private -= private
-	for i := len(hashes) - 1; i >= 0; i-- {
-		at := p.index[hashes[i]]
-		s := &p.slots[at]
+	for i := len(slots) - 1; i >= 0; i-- {
+		s := &p.slots[slots[i]]
 		if s.refs--; s.refs == 0 {
 			p.referenced--
-			p.append(at)
+			p.append(slots[i])
 		}
 	}
 }
@@ -155,8 +156,10 @@ func (p *blockPool) release(hashes []BlockHash, private int) {
 func (p *blockPool) evict() {
 	at := p.head
 	p.unlink(at)
-	delete(p.index, p.slots[at].hash)
+	p.index.remove(p.slots, at)
+	p.slots[at].refs = none
 	p.vacant = append(p.vacant, at)
+	p.resident--
 	p.evictions++
 }
 

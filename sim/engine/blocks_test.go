@@ -85,24 +85,29 @@ func TestEvictionFollowsTheDumbLRU(t *testing.T) {
 		capacity := rapid.IntRange(4, 24).Draw(t, "capacity")
 		pool := newBlockPool(capacity)
 		dumb := &dumbCache{capacity: capacity, blocks: map[BlockHash]*dumbBlock{}}
-		var open [][]BlockHash
+		type request struct {
+			chain []BlockHash
+			slots []int32
+		}
+		var open []request
 		root := RootHash("")
 		for range rapid.IntRange(1, 60).Draw(t, "operations") {
 			if len(open) > 0 && rapid.Bool().Draw(t, "release") {
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
-				pool.release(open[i], 0)
-				dumb.release(open[i])
+				pool.release(open[i].slots, 0)
+				dumb.release(open[i].chain)
 				open = slices.Delete(open, i, i+1)
 			} else {
 				chain := chainOf(rapid.SliceOfN(rapid.IntRange(0, 2), 1, 6).Draw(t, "path"))
-				matched, idle := pool.match(chain)
+				slots, idle := pool.match(nil, chain)
+				matched := len(slots)
 				if want := dumb.match(chain); matched != want {
 					t.Fatalf("match %d, want %d", matched, want)
 				}
 				if pool.inUse()+idle+len(chain)-matched > capacity {
 					continue
 				}
-				pool.referenceAll(chain[:matched])
+				pool.reference(slots)
 				for _, h := range chain[:matched] {
 					dumb.blocks[h].refs++
 				}
@@ -115,16 +120,16 @@ func TestEvictionFollowsTheDumbLRU(t *testing.T) {
 					if i > 0 {
 						parent = chain[i-1]
 					}
-					pool.publish(chain[i])
+					slots = append(slots, pool.publish(chain[i]))
 					dumb.publish(parent, chain[i])
 				}
-				open = append(open, chain)
+				open = append(open, request{chain, slots})
 			}
-			if len(pool.index) != len(dumb.blocks) {
-				t.Fatalf("%d blocks resident, want %d", len(pool.index), len(dumb.blocks))
+			if pool.resident != len(dumb.blocks) {
+				t.Fatalf("%d blocks resident, want %d", pool.resident, len(dumb.blocks))
 			}
 			for h := range dumb.blocks {
-				if _, ok := pool.index[h]; !ok {
+				if pool.index.find(pool.slots, h) == none {
 					t.Fatalf("block %x is gone", h)
 				}
 			}
@@ -149,4 +154,50 @@ func TestBlockHashNamesEverythingBeforeIt(t *testing.T) {
 	if got := AppendBlockHashes(nil, RootHash(""), make([]uint32, 31)); len(got) != 1 {
 		t.Errorf("31 tokens gave %d blocks", len(got))
 	}
+}
+
+func TestIndexAgreesWithAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const capacity = 16
+		slots := make([]slot, capacity)
+		x := newSlotIndex(capacity)
+		want := map[BlockHash]int32{}
+		// Few low bits: long runs of neighbours that wrap around.
+		hash := rapid.Custom(func(t *rapid.T) BlockHash {
+			return BlockHash(rapid.Uint64Range(0, 3).Draw(t, "high")<<8 | rapid.SampledFrom([]uint64{0, 1, 30, 31}).Draw(t, "low"))
+		})
+		for range rapid.IntRange(1, 80).Draw(t, "operations") {
+			h := hash.Draw(t, "hash")
+			if at, ok := want[h]; ok {
+				x.remove(slots, at)
+				delete(want, h)
+			} else if len(want) < capacity {
+				at := int32(0)
+				for taken := true; taken; {
+					taken = false
+					for _, used := range want {
+						taken = taken || used == at
+					}
+					if taken {
+						at++
+					}
+				}
+				slots[at].hash = h
+				x[x.place(slots, h)] = at
+				want[h] = at
+			}
+			for low := range uint64(32) {
+				for high := range uint64(4) {
+					h := BlockHash(high<<8 | low)
+					at, ok := want[h]
+					if !ok {
+						at = none
+					}
+					if got := x.find(slots, h); got != at {
+						t.Fatalf("hash %x: slot %d, want %d", h, got, at)
+					}
+				}
+			}
+		}
+	})
 }

@@ -114,10 +114,10 @@ type sequence struct {
 	computed  int // prompt tokens in the cache or computed
 	chunk     int // prompt tokens being computed in this step
 	generated int
-	published int // blocks with a hash, referenced
-	private   int // blocks being filled
-	promised  int // blocks reserved and not taken
-	nextEvent int // generated tokens at which the next event is due
+	slots     []int32 // of the blocks with a hash, referenced
+	private   int     // blocks being filled
+	promised  int     // blocks reserved and not taken
+	nextEvent int     // generated tokens at which the next event is due
 }
 
 func (s *sequence) decoding() bool { return s.computed == s.PromptTokens && s.chunk == 0 }
@@ -152,7 +152,7 @@ func (e *Engine) Submit(now time.Duration, r Request) error {
 		return fmt.Errorf("%w: %d waiting", ErrQueueFull, len(e.waiting))
 	}
 	s := e.newSequence()
-	*s = sequence{Request: r, submitted: e.now}
+	*s = sequence{Request: r, submitted: e.now, slots: s.slots[:0]}
 	e.waiting = append(e.waiting, s)
 	e.changed = true
 	if !e.step.active {
@@ -290,14 +290,15 @@ func (e *Engine) beginStep(start time.Duration) {
 
 // admit reserves all blocks of a request, if there are enough.
 func (e *Engine) admit(s *sequence) bool {
-	matched, idle := e.pool.match(s.Blocks[:(s.PromptTokens-1)/BlockTokens])
-	need := s.blocksNeeded() - matched
+	matched, idle := e.pool.match(s.slots[:0], s.Blocks[:(s.PromptTokens-1)/BlockTokens])
+	need := s.blocksNeeded() - len(matched)
 	if e.pool.inUse()+e.reserved+idle+need > e.pool.capacity() {
+		s.slots = matched[:0]
 		return false
 	}
-	e.pool.referenceAll(s.Blocks[:matched])
-	s.published = matched
-	s.cached = matched * BlockTokens
+	e.pool.reference(matched)
+	s.slots = matched
+	s.cached = len(matched) * BlockTokens
 	s.computed = s.cached
 	s.promised = need
 	e.reserved += need
@@ -318,7 +319,7 @@ func (e *Engine) planChunk(s *sequence, budget int) int {
 
 // hold takes blocks so that tokens tokens of the request have a place.
 func (e *Engine) hold(s *sequence, tokens int) {
-	more := (tokens+BlockTokens-1)/BlockTokens - s.published - s.private
+	more := (tokens+BlockTokens-1)/BlockTokens - len(s.slots) - s.private
 	if more > 0 {
 		e.pool.takePrivate(more)
 		s.private += more
@@ -329,9 +330,8 @@ func (e *Engine) hold(s *sequence, tokens int) {
 
 // publish gives hashes to the blocks that tokens tokens have filled.
 func (e *Engine) publish(s *sequence, tokens int) {
-	for full := tokens / BlockTokens; s.published < full; s.published++ {
-		e.pool.publish(s.Blocks[s.published])
-		s.private--
+	for full := tokens / BlockTokens; len(s.slots) < full; s.private-- {
+		s.slots = append(s.slots, e.pool.publish(s.Blocks[len(s.slots)]))
 	}
 }
 
@@ -409,7 +409,7 @@ func (e *Engine) emit(s *sequence, kind EventKind) {
 }
 
 func (e *Engine) release(s *sequence) {
-	e.pool.release(s.Blocks[:s.published], s.private)
+	e.pool.release(s.slots, s.private)
 	e.reserved -= s.promised
 }
 
@@ -423,6 +423,6 @@ func (e *Engine) newSequence() *sequence {
 }
 
 func (e *Engine) recycle(s *sequence) {
-	*s = sequence{}
+	*s = sequence{slots: s.slots[:0]}
 	e.recycled = append(e.recycled, s)
 }

@@ -46,7 +46,7 @@ func (e *Engine) Stats(now time.Duration) Stats {
 		Counters:       e.counters,
 		Running:        len(e.running),
 		Waiting:        len(e.waiting),
-		ResidentBlocks: len(e.pool.index),
+		ResidentBlocks: e.pool.resident,
 		BlocksInUse:    e.pool.inUse(),
 		CapacityBlocks: e.pool.capacity(),
 	}
@@ -64,8 +64,8 @@ func (e *Engine) Stats(now time.Duration) Stats {
 // must not be used meanwhile.
 func (e *Engine) Resident() iter.Seq[BlockHash] {
 	return func(yield func(BlockHash) bool) {
-		for h := range e.pool.index {
-			if !yield(h) {
+		for i := range e.pool.slots {
+			if s := &e.pool.slots[i]; s.refs != none && !yield(s.hash) {
 				return
 			}
 		}
@@ -74,8 +74,12 @@ func (e *Engine) Resident() iter.Seq[BlockHash] {
 
 // Holds counts how many of the blocks are resident from the first on.
 func (e *Engine) Holds(blocks []BlockHash) int {
-	matched, _ := e.pool.match(blocks)
-	return matched
+	for i, h := range blocks {
+		if e.pool.index.find(e.pool.slots, h) == none {
+			return i
+		}
+	}
+	return len(blocks)
 }
 
 // ClearCache drops every block that no running request holds.
