@@ -137,7 +137,7 @@ func (c *Courier) batchAnswered(status, size int) {
 	}
 	switch {
 	case status == 200:
-		value, read := abi.Buffer(abi.HTTPCallBody, 0, size, &c.reply)
+		value, read := abi.Buffer(abi.HTTPCallBody, 0, size, &c.acks)
 		if read != abi.OK || !c.takeAck(value, now) {
 			c.batchFailed(now)
 			return

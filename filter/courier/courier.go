@@ -52,7 +52,8 @@ type Courier struct {
 	told   uint32
 
 	value abi.Scratch // page or record that is about to be replaced
-	reply abi.Scratch // body of an answer
+	reply abi.Scratch // body of the poll's answer, in use until it is applied
+	acks  abi.Scratch // body of a batch's answer
 	page  [table.PageBytes]byte
 	out   []byte
 }

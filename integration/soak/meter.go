@@ -87,15 +87,13 @@ type listener struct {
 type started struct {
 	wall time.Time
 	cpu  time.Duration
-	mem  uint32
-	gc int64
 }
 
 // Before keeps the goroutine on its thread, so that the thread's clock is that
 // of the callback.
 func (l *listener) Before(_ context.Context, mod api.Module, _ api.FunctionDefinition, _ []uint64, _ experimental.StackIterator) {
 	runtime.LockOSThread()
-	l.open.Store(mod, started{time.Now(), threadCPU(), mod.Memory().Size(),0})
+	l.open.Store(mod, started{time.Now(), threadCPU()})
 }
 
 // After records the callback.
@@ -104,7 +102,6 @@ func (l *listener) After(_ context.Context, mod api.Module, _ api.FunctionDefini
 	value, ok := l.open.LoadAndDelete(mod)
 	runtime.UnlockOSThread()
 	if s, isStart := value.(started); ok && isStart {
-		if d := cpu - s.cpu; d > 4*time.Millisecond { println(l.export, d.Microseconds(), time.Since(s.wall).Microseconds(), s.mem>>10, mod.Memory().Size()>>10) }
 		l.meter.record(l.export, time.Since(s.wall), cpu-s.cpu)
 	}
 }
