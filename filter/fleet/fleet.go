@@ -50,8 +50,10 @@ type Fleet struct {
 	meta      table.Meta
 	known     bool // meta is valid
 	checkedAt int64
-	asked     bool   // a request came since the last tick
-	orphaned  bool   // no plugin context ticks this VM any more
+	asked     bool // a request came since the last tick
+	orphaned  bool // no plugin context ticks this VM any more
+	courier   bool // this VM is the courier
+	swept     []byte
 	rosterAt  uint64 // versions that are decoded
 	loadsAt   uint64
 	policyAt  uint64

@@ -20,6 +20,7 @@ const (
 // row is this VM's own row.
 type row struct {
 	slot    uint16 // noSlot until claimed
+	counted int    // requests in flight in the row as last written
 	value   []byte
 	scratch abi.Scratch
 }
@@ -43,7 +44,7 @@ func (f *Fleet) Tick(now int64, courier bool) {
 	if f.started == 0 {
 		f.started = now - 1
 	}
-	f.now, f.checkedAt, f.asked = now, now, false
+	f.now, f.checkedAt, f.asked, f.courier = now, now, false, courier
 	f.readMeta()
 	if asked || courier {
 		f.look(now)
@@ -62,10 +63,12 @@ func (f *Fleet) Orphan(now int64, orphaned bool) {
 	}
 }
 
-// StreamEnded is told of the end of every routed request, after its report.
-func (f *Fleet) StreamEnded(now int64) {
+// StreamEnded is told of the end of every stream, after its report: nothing
+// else will come by to say what a VM without ticks has counted.
+func (f *Fleet) StreamEnded() {
 	if f.orphaned {
-		f.Orphan(now, true)
+		f.Orphan(abi.Now(), true)
+		f.metrics.Flush()
 	}
 }
 
@@ -76,11 +79,16 @@ func (f *Fleet) writeRow(now int64) {
 	if r.slot != noSlot {
 		value, cas, status := abi.SharedData(f.Keys.RowKey(r.slot), &r.scratch)
 		held, err := wire.DecodeRow(value, nil)
-		if status == abi.OK && err == nil && held.Nonce == f.Nonce &&
-			abi.SetSharedData(f.Keys.RowKey(r.slot), f.encodeRow(now), cas) == abi.OK {
+		mine := status == abi.OK && err == nil && held.Nonce == f.Nonce
+		if !mine || held.TickUnixNanos == sweptTick {
+			// This VM stood still for longer than its row lives, and what
+			// it had in flight was counted as returned.
+			f.metrics.Add(metrics.Dispatched, 0, uint64(r.counted))
+			r.counted = 0
+		}
+		if mine && abi.SetSharedData(f.Keys.RowKey(r.slot), f.encodeRow(now), cas) == abi.OK {
 			return
 		}
-		// This VM stood still for longer than its row lives.
 		r.slot = noSlot
 	}
 	for slot := range uint16(wire.MaxSlots) {
@@ -93,7 +101,7 @@ func (f *Fleet) writeRow(now int64) {
 
 // claim takes a slot that nobody has or whose VM is gone.
 func (f *Fleet) claim(slot uint16, now int64) bool {
-	key := f.Keys.RowKey(slot)
+	key, left := f.Keys.RowKey(slot), 0
 	value, cas, status := abi.SharedData(key, &f.row.scratch)
 	switch {
 	case status == abi.NotFound:
@@ -101,7 +109,7 @@ func (f *Fleet) claim(slot uint16, now int64) bool {
 	case status != abi.OK:
 		return false
 	default:
-		held, err := wire.DecodeRow(value, nil)
+		held, err := wire.DecodeRow(value, func(r wire.InFlight) { left += int(r.Requests) })
 		if err == nil && f.live(&held, now) {
 			return false
 		}
@@ -111,7 +119,26 @@ func (f *Fleet) claim(slot uint16, now int64) bool {
 		f.row.slot = noSlot
 		return false
 	}
+	f.orphans(left)
 	return true
+}
+
+// sweptTick marks a row whose requests in flight were counted as returned.
+const sweptTick = 0
+
+// sweep empties the row of a VM that is gone, so that the requests that went
+// with it count as returned, once. Its reports can still be collected.
+func (f *Fleet) sweep(slot uint16, held *wire.Row, left int, cas uint32) {
+	held.TickUnixNanos = sweptTick
+	f.swept = wire.EndRow(wire.AppendRow(f.swept[:0], held), 0)
+	if abi.SetSharedData(f.Keys.RowKey(slot), f.swept, cas) == abi.OK {
+		f.orphans(left)
+	}
+}
+
+func (f *Fleet) orphans(n int) {
+	f.metrics.Add(metrics.Orphaned, 0, uint64(n))
+	f.metrics.Add(metrics.Released, 0, uint64(n))
 }
 
 func (f *Fleet) encodeRow(now int64) []byte {
@@ -119,8 +146,10 @@ func (f *Fleet) encodeRow(now int64) []byte {
 	b := wire.AppendRow(r.value[:0], &wire.Row{
 		Slot: r.slot, Nonce: f.Nonce, TickUnixNanos: now, ReportSequence: f.Reports.sequence,
 	})
+	r.counted = 0
 	for _, line := range f.Own.Lines() {
 		b = wire.AppendInFlight(b, inFlight(line))
+		r.counted += int(line.InFlight)
 	}
 	r.value = wire.EndRow(b, 0)
 	return r.value
@@ -193,11 +222,12 @@ func (f *Fleet) readSiblings(now int64) {
 func (f *Fleet) readRow(slot uint16, now int64) {
 	s := &f.siblings
 	s.alive[slot] = false
-	value, _, status := abi.SharedData(f.Keys.RowKey(slot), &s.scratch)
+	value, cas, status := abi.SharedData(f.Keys.RowKey(slot), &s.scratch)
 	if status != abi.OK || len(value) == 0 {
 		return
 	}
-	held, err := wire.DecodeRow(value, nil)
+	left := 0
+	held, err := wire.DecodeRow(value, func(r wire.InFlight) { left += int(r.Requests) })
 	if err != nil {
 		f.bad(metrics.BadRow, err)
 		return
@@ -205,6 +235,9 @@ func (f *Fleet) readRow(slot uint16, now int64) {
 	// The reports of a VM that died are still worth collecting.
 	s.rows[slot] = rowState{Nonce: held.Nonce, Sequence: held.ReportSequence}
 	if !f.live(&held, now) {
+		if f.courier && left > 0 {
+			f.sweep(slot, &held, left, cas)
+		}
 		return
 	}
 	s.alive[slot] = true

@@ -32,6 +32,7 @@ const (
 	Outcomes                        // by outcome: how dispatched requests ended
 	Dispatched                      // claims opened
 	Released                        // claims returned; in flight = dispatched - released
+	Orphaned                        // of those, claims of a VM that crashed or was cut off
 	Reroutes                        // answered by the second choice
 	Refusals                        // 429 or 503 by a worker, passed on
 	NoWorker                        // 503 by us: nobody can serve
@@ -119,6 +120,7 @@ var table = [families]struct {
 	Outcomes:          {"outcomes", []string{"complete", "client_abort", "upstream_failure", "refused", "local"}},
 	Dispatched:        {"dispatched", nil},
 	Released:          {"released", nil},
+	Orphaned:          {"orphaned", nil},
 	Reroutes:          {"reroutes", nil},
 	Refusals:          {"refusals", nil},
 	NoWorker:          {"no_worker", nil},

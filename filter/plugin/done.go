@@ -36,6 +36,7 @@ func (s *stream) OnHttpStreamDone() {
 		s.closeClaim()
 		s.doneReleased()
 	}
+	s.plugin.fleet.StreamEnded()
 	s.dropKept()
 	if s.usage != nil {
 		vm.readers.give(s.usage)
@@ -76,7 +77,6 @@ func (s *stream) doneReleased() {
 	if s.reportID != 0 {
 		f.Reports.Done(&done)
 	}
-	f.StreamEnded(now)
 }
 
 // settle fills in what the engine said about the request. Without its word a

@@ -18,6 +18,7 @@ package plugin
 import (
 	"math/rand/v2"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -132,9 +133,10 @@ type Plugin struct {
 	deployment *deployment
 	fleet      *fleet.Fleet
 
-	endpointSeen  bool // a named endpoint has answered: the set-up works
-	companionTold bool
-	holdTold      bool
+	named     uint64 // answers to requests that were sent to named workers
+	elsewhere uint64 // of those, answers by another worker
+	misrouted bool   // that was told
+	neverHeld bool   // a hold without a body was told
 }
 
 // OnPluginStart reads the configuration. A bad one is refused, and the proxy
@@ -199,25 +201,33 @@ func (p *Plugin) NewHttpContext(uint32) types.HttpContext { return &stream{plugi
 
 // warnHold tells once that requests were held whose body never came.
 func (p *Plugin) warnHold() {
-	if p.holdTold {
+	if p.neverHeld {
 		return
 	}
-	p.holdTold = true
+	p.neverHeld = true
 	abi.Log(abi.LogError, `warmpath: a request was held at its headers and the proxy never delivered its body. `+
 		`With hold=headers the filter needs allow_on_headers_stop_iteration: true (Envoy 1.35 or later); `+
 		`otherwise set hold to "buffer" and add the buffer and header_mutation filters behind this one`)
 }
 
-// warnCompanion tells once that the proxy sends requests elsewhere than told.
-func (p *Plugin) warnCompanion() {
-	if p.companionTold || p.endpointSeen {
+// countPlacement counts whether the proxy sent a request where it was told,
+// and tells once when a quarter or more go elsewhere. A balancer that never
+// heard of our choice still meets it now and then by luck.
+func (p *Plugin) countPlacement(elsewhere bool) {
+	p.named++
+	if !elsewhere {
 		return
 	}
-	p.companionTold = true
+	p.elsewhere++
+	if p.misrouted || p.elsewhere < 8 || p.elsewhere*4 < p.named {
+		return
+	}
+	p.misrouted = true
 	remedy := `check that the cluster uses override_host with header ` + endpointHeader + ` and lists the workers' addresses`
 	if p.config.Hold == config.HoldBuffer {
 		remedy = `with hold=buffer the filters buffer and header_mutation must follow this one in that order, ` +
 			`and header_mutation must set ` + endpointHeader + ` from %FILTER_STATE(wasm.gw.dest:PLAIN)%; also ` + remedy
 	}
-	abi.Log(abi.LogError, "warmpath: a request was answered by another worker than the ones it was sent to: "+remedy)
+	abi.Log(abi.LogError, "warmpath: "+strconv.FormatUint(p.elsewhere, 10)+" of "+strconv.FormatUint(p.named, 10)+
+		" requests were answered by other workers than the ones they were sent to: "+remedy)
 }

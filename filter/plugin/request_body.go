@@ -37,9 +37,6 @@ func (s *stream) OnHttpRequestTrailers(int) types.Action {
 
 // routeHeld reads the whole body and routes by it.
 func (s *stream) routeHeld(size int) types.Action {
-	if s.faulty("body") {
-		return types.ActionPause
-	}
 	vm := s.plugin.vm
 	if size == 0 {
 		return s.routeUnread(body.Empty)

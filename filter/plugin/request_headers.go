@@ -41,7 +41,6 @@ type head struct {
 // OnHttpRequestHeaders decides what to do with a request before its body: pass
 // it untouched, route it by load alone, or hold it until its prompt is known.
 func (s *stream) OnHttpRequestHeaders(_ int, endOfStream bool) types.Action {
-	s.faulty("headers")
 	vm := s.plugin.vm
 	h := s.readHead()
 	s.endpoint, s.session, s.exclude = h.endpoint, h.session, h.exclude

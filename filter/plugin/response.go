@@ -72,18 +72,18 @@ func (s *stream) follow() {
 		return
 	case s.served == 0:
 		vm.metrics.Inc(metrics.Fallback, metrics.FallbackEndpointUnknown)
-		s.plugin.warnCompanion()
+		s.plugin.countPlacement(true)
 		s.closeClaim()
 		return
 	case s.served == s.best:
-		s.plugin.endpointSeen = true
+		s.plugin.countPlacement(false)
 	case s.served == s.second:
-		s.plugin.endpointSeen = true
+		s.plugin.countPlacement(false)
 		vm.metrics.Inc(metrics.Reroutes, 0)
 		f.Avoid(s.best, abi.Now(), 0)
 	default:
 		vm.metrics.Inc(metrics.Fallback, metrics.FallbackEndpoint)
-		s.plugin.warnCompanion()
+		s.plugin.countPlacement(true)
 		if s.attempts > 2 {
 			f.Avoid(s.best, abi.Now(), 0)
 			f.Avoid(s.second, abi.Now(), 0)

@@ -127,15 +127,13 @@ func loadBase(t testing.TB, bits uint8, entries int) (took time.Duration, slices
 	return took, slices, fleet.Workers[0].Stats().MemoryBytes
 }
 
-// TestABigBaseLoadsInSlices loads 60,000 entries with the real clock: many
-// slices, and on average within their budget.
+// TestABigBaseLoadsInSlices loads 60,000 entries with the real clock, in one
+// slice a range at least. How long they take is BenchmarkBaseLoad's to say: a
+// busy machine would fail any bound.
 func TestABigBaseLoadsInSlices(t *testing.T) {
 	_, slices, _ := loadBase(t, 10, 60_000)
-	if slices.Count < 8 { // one a range at least
+	if slices.Count < 8 {
 		t.Fatalf("%d slices", slices.Count)
-	}
-	if mean := time.Duration(slices.Sum/slices.Count) * time.Microsecond; mean > 10*time.Millisecond {
-		t.Errorf("a slice takes %v on average", mean)
 	}
 }
 

@@ -2,6 +2,7 @@ package transcripts
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,8 @@ var modules struct {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("rapid.nofailfile", "true") // testdata holds stories only
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "warmpath-module-")
 		if err != nil {

@@ -309,7 +309,9 @@ func (s *story) books() string {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if age := s.p.host.Now().UnixNano() - row.TickUnixNanos; age > int64(time.Second) {
+		if row.TickUnixNanos == 0 {
+			fmt.Fprint(&b, " swept")
+		} else if age := s.p.host.Now().UnixNano() - row.TickUnixNanos; age > int64(time.Second) {
 			fmt.Fprintf(&b, " silent for %v", time.Duration(age).Round(time.Second))
 		}
 		fmt.Fprintln(&b)
