@@ -127,14 +127,14 @@ func (p *blockPool) takePrivate(n int) {
 func (p *blockPool) publish(h BlockHash) int32 {
 	p.private--
 	place := p.index.place(p.slots, h)
-	if at := p.index[place]; at != none {
+	if at := p.index[place].at; at != none {
 		p.reference([]int32{at})
 		return at
 	}
 	at := p.vacant[len(p.vacant)-1]
 	p.vacant = p.vacant[:len(p.vacant)-1]
 	p.slots[at] = slot{hash: h, refs: 1, prev: none, next: none}
-	p.index[place] = at
+	p.index.put(place, h, at)
 	p.resident++
 	p.referenced++
 	return at

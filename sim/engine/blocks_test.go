@@ -183,7 +183,7 @@ func TestIndexAgreesWithAMap(t *testing.T) {
 					}
 				}
 				slots[at].hash = h
-				x[x.place(slots, h)] = at
+				x.put(x.place(slots, h), h, at)
 				want[h] = at
 			}
 			for low := range uint64(32) {
