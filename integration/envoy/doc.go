@@ -8,7 +8,7 @@
 // a table of versions and scenarios is printed.
 //
 //	make envoy-test ENVOY=1.40.0,1.36.2
-//	go test ./integration/envoy -tags envoy -run 'TestEnvoy/1.40.0/headers' -v
+//	go test ./integration/envoy -tags envoy -run TestEnvoy/1.40.0/headers -v
 //
 // Environment: ENVOY lists the versions (default 1.40.0). Flags: -requests is
 // how many requests each load scenario sends at least, -table writes the table

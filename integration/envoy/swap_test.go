@@ -225,13 +225,18 @@ func trappedVM(r *rig) {
 	}
 	ends := make(chan end, 26)
 	var died atomic.Int64 // unix ns
+	var streaming atomic.Int64
 	start := func(what string, tokens int, headers ...string) {
 		go func() {
 			body := bytes.NewReader(talk(uint64(len(what)), 2500).ask().body(true, tokens))
 			a := r.send(ctx, chatPath, body, headers...)
+			if what == "streaming" {
+				streaming.Add(-1)
+			}
 			ends <- end{what, a, time.Duration(time.Now().UnixNano() - died.Load())}
 		}()
 	}
+	streaming.Store(6)
 	for range 6 {
 		start("streaming", 40_000)
 	}
@@ -243,16 +248,17 @@ func trappedVM(r *rig) {
 	r.active(26)
 	died.Store(time.Now().UnixNano())
 
-	// Connections are spread over two threads: trap until nobody is left.
+	// Connections are spread over two threads: trap until both VMs have died,
+	// which is when no stream is left.
 	deaths := 0
-	for range 40 {
+	for range 100 {
 		if a := r.chat(ctx, talk(1, 2500).ask(), false, "x-fault", "trap"); a.status != http.StatusOK {
 			deaths++
 		}
-		if deaths >= 6 {
+		r.client.CloseIdleConnections()
+		if streaming.Load() == 0 {
 			break
 		}
-		r.client.CloseIdleConnections()
 	}
 	if deaths == 0 {
 		r.t.Fatal("no VM died")
