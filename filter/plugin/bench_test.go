@@ -1,0 +1,59 @@
+package plugin
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/shared/table"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// publish puts a table with 16 workers into a fake host's shared data.
+func publish(host *abi.Fake) {
+	keys := wire.NewKeys("default")
+	var roster, loads []byte
+	for ref := range uint16(16) {
+		roster = wire.AppendWorker(roster, &wire.Worker{Ref: ref + 1, Generation: 1, MaxRunning: 64, QueueLimit: 64, Address: []byte("10.0.0." + string('a'+rune(ref)) + ":9000")})
+		loads = wire.AppendLoad(loads, &wire.Load{Ref: ref + 1, State: 1, Trust: 1})
+	}
+	set := func(key string, value []byte) { host.Shared[key] = abi.FakeShared{Value: value, CAS: 1} }
+	set(keys.Roster(), roster)
+	set(keys.Loads(), loads)
+	set(keys.Policy(), []byte(`{"pools":[{"name":"default","models":["*"]}]}`))
+	set(keys.Meta(), table.AppendMeta(nil, &table.Meta{
+		Bits: 10, Ready: true, Epoch: 1, Version: 1, UpdatedUnixNanos: host.Clock,
+		RosterVersion: 1, LoadsVersion: 1, PolicyVersion: 1,
+	}))
+}
+
+// BenchmarkRoute is everything between a body's last byte and the released
+// request, natively: what the module itself costs, without host or wasm.
+func BenchmarkRoute(b *testing.B) {
+	for _, size := range []int{1 << 10, 16 << 10, 100 << 10} {
+		b.Run(strconv.Itoa(size>>10)+"KB", func(b *testing.B) {
+			host := abi.NewFake()
+			host.Clock = 1_700_000_000_000_000_000
+			b.Cleanup(abi.UseFake(host))
+			publish(host)
+			host.Buffers[abi.PluginConfiguration] = []byte(`{}`)
+			p := NewVM().NewPluginContext(1).(*Plugin)
+			p.OnPluginStart(2)
+			body := []byte(`{"model":"m","messages":[{"role":"system","content":"` + strings.Repeat("You are helpful. ", size/17) + `"},{"role":"user","content":"hi"}]}`)
+			host.Buffers[abi.RequestBody] = body
+			headers := [][2]string{{":method", "POST"}, {":path", "/v1/chat/completions"}, {"content-type", "application/json"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				host.Headers[abi.RequestHeaders] = append(host.Headers[abi.RequestHeaders][:0], headers...)
+				s := p.NewHttpContext(2).(*stream)
+				s.OnHttpRequestHeaders(3, false)
+				s.OnHttpRequestBody(len(body), true)
+				s.OnHttpStreamDone()
+				if s.named == 0 {
+					b.Fatal("not routed")
+				}
+			}
+		})
+	}
+}
