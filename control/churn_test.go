@@ -88,7 +88,19 @@ func TestChurnUnderLoadEndsInOneTruth(t *testing.T) {
 	}
 	last := prompt("the last word")
 	g := all[0]
-	for began := time.Now(); len(g.roster) != workers; g.poll(time.Second) {
+	// The last restarts are seen by the next scrapes.
+	settled := func() bool {
+		if len(g.roster) != workers {
+			return false
+		}
+		for _, w := range g.roster {
+			if w.Generation != e.generation(string(w.Address)) {
+				return false
+			}
+		}
+		return true
+	}
+	for began := time.Now(); !settled(); g.poll(time.Second) {
 		if time.Since(began) > 20*time.Second {
 			t.Fatalf("roster of %d", len(g.roster))
 		}

@@ -42,6 +42,13 @@ func (e *engines) set(address string, started uint64) {
 	e.started[address] = started
 }
 
+// generation is what discovery makes of the start time.
+func (e *engines) generation(address string) uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.started[address] * 1000
+}
+
 func (e *engines) hang(address string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
