@@ -39,7 +39,7 @@ demo: build wasm ## Play 10,000 requests against round robin, session hash and w
 
 .PHONY: test
 test: wasm ## Run all tests that need Go alone
-	$(GO) test -timeout 10m ./...
+	$(GO) test -timeout 5m ./...
 
 .PHONY: build
 build: ## Build bin/warmpath

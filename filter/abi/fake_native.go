@@ -120,13 +120,18 @@ func NewFake() *Fake {
 var fake *Fake
 
 // UseFake makes f the host until restore is called, and counts panics from 0, as
-// in a new VM. One test at a time: like a VM, the package has one host.
+// in a new VM. Calls nest: restore brings the host before back, so that a test
+// can play several VMs. Like a VM, all of it belongs to one goroutine.
 func UseFake(f *Fake) (restore func()) {
-	release := sdkRegisterHost(bridge{})
+	before := fake
+	release := func() {}
+	if before == nil {
+		release = sdkRegisterHost(bridge{}) // holds a lock of the SDK until released
+	}
 	fake = f
 	panics, panicsByName = 0, nil
 	return func() {
-		fake = nil
+		fake = before
 		release()
 	}
 }

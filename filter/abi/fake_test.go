@@ -174,6 +174,18 @@ func TestNativeMetricsRefuseWhatEnvoyRefuses(t *testing.T) {
 	}
 }
 
+func TestNativeHostsNest(t *testing.T) {
+	outer, inner := startNative(t), abi.NewFake()
+	restore := abi.UseFake(inner)
+	abi.Log(abi.LogInfo, "to the inner one")
+	restore()
+	proxywasm.LogInfo("to the outer one")
+	if len(inner.Logs) != 1 || inner.Logs[0].Message != "to the inner one" ||
+		len(outer.Logs) != 1 || outer.Logs[0].Message != "to the outer one" {
+		t.Errorf("inner %v, outer %v", inner.Logs, outer.Logs)
+	}
+}
+
 func TestNativeBuildWithoutAHostSaysWhatToDo(t *testing.T) {
 	defer func() {
 		if v := recover(); v == nil || !strings.Contains(v.(string), "abi.UseFake(abi.NewFake())") {
