@@ -39,17 +39,18 @@ type Courier struct {
 	metrics *metrics.Set
 	rng     *route.Rand
 
-	lease  lease
-	meta   table.Meta // as this courier last read or wrote it
-	poll   poll
-	update update
-	resync resync
-	sweep  sweep
-	batch  batch
-	busy   bool // the tick is shortened
-	ask    bool // the changes don't fit our table: ask for the whole
-	inside bool // a slice is running; still true in the next one: it panicked
-	told   uint32
+	lease      lease
+	meta       table.Meta // as this courier last read or wrote it
+	poll       poll
+	update     update
+	resync     resync
+	sweep      sweep
+	batch      batch
+	busy       bool // the tick is shortened
+	ask        bool // the changes don't fit our table: ask for the whole
+	inside     bool // a slice is running; still true in the next one: it panicked
+	told       uint32
+	pollStatus int // of the last answer that was no success
 
 	value abi.Scratch // page or record that is about to be replaced
 	reply abi.Scratch // body of the poll's answer, in use until it is applied

@@ -108,7 +108,7 @@ func (c *Courier) pollAnswered(status, size int) {
 	case !c.lease.held:
 		return
 	case status == 204:
-		c.pollSucceeded(now)
+		c.pollSucceeded()
 		c.meta.UpdatedUnixNanos = now
 		c.writeMeta()
 	case status == 200:
@@ -117,13 +117,13 @@ func (c *Courier) pollAnswered(status, size int) {
 			c.pollFailed(now, metrics.PollBody)
 			return
 		}
-		c.pollSucceeded(now)
+		c.pollSucceeded()
 		c.work(now)
 	case status == 0:
 		c.pollFailed(now, metrics.PollDead)
 		return
 	default:
-		c.pollFailed(now, metrics.PollStatus)
+		c.pollRefused(now, status)
 		return
 	}
 	if now-c.poll.started >= int64(pollGap) {
@@ -155,7 +155,43 @@ const (
 	keptAnswer = 64 << 10
 )
 
-func (c *Courier) pollSucceeded(int64) { c.poll.failures = 0 }
+// pollSucceeded ends a row of failures.
+func (c *Courier) pollSucceeded() {
+	if c.poll.failures >= tellAfter {
+		abi.Log(abi.LogInfo, "warmpath: control answers again")
+	}
+	c.poll.failures = 0
+}
+
+// pollRefused is a failure by an answer's status.
+func (c *Courier) pollRefused(now int64, status int) {
+	c.pollStatus = status
+	c.pollFailed(now, metrics.PollStatus)
+}
+
+const tellAfter = 3
+
+// tellPoll says what is wrong with the way to control, after a few failures
+// in a row and then ever more seldom.
+func (c *Courier) tellPoll(kind int) {
+	n := c.poll.failures
+	if n != tellAfter && (n < 32 || n&(n-1) != 0) {
+		return
+	}
+	what := "doesn't answer; is the control service running, and is the cluster's address right?"
+	switch {
+	case kind == metrics.PollInline:
+		what = "can't be called; does the proxy have a cluster of that name?"
+	case kind == metrics.PollBody:
+		what = "answers with what this module can't read; is that the control service, and of the same version?"
+	case kind == metrics.PollStatus && (c.pollStatus == 401 || c.pollStatus == 403):
+		what = "refuses the token (" + strconv.Itoa(c.pollStatus) + "); set control.token in the plugin configuration as in the control service's."
+	case kind == metrics.PollStatus && c.pollStatus != 503:
+		what = "answers " + strconv.Itoa(c.pollStatus) + "; is that the control service?"
+	}
+	abi.Log(abi.LogWarn, "warmpath: control at cluster "+strconv.Quote(c.config.Control.Cluster)+" "+what+
+		" Requests go on by the last table ("+strconv.FormatUint(uint64(n), 10)+" failures in a row)")
+}
 
 // pollFailed waits longer after every failure, with jitter, so that the
 // gateways of a fleet don't return together.
@@ -164,6 +200,7 @@ func (c *Courier) pollFailed(now int64, kind int) {
 	c.resync.drop()
 	c.poll.notBefore = now + int64(c.backoff(c.poll.failures))
 	c.poll.failures++
+	c.tellPoll(kind)
 }
 
 func (c *Courier) backoff(failures uint) time.Duration {

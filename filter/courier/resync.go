@@ -171,7 +171,7 @@ func (c *Courier) rangeAnswered(status, size int) {
 		return
 	case status != 200:
 		// 409: control has moved on, the long-poll will tell how.
-		c.pollFailed(now, metrics.PollStatus)
+		c.pollRefused(now, status)
 		return
 	}
 	frame, ok := c.body(size)
@@ -179,7 +179,7 @@ func (c *Courier) rangeAnswered(status, size int) {
 		c.pollFailed(now, metrics.PollBody)
 		return
 	}
-	c.pollSucceeded(now)
+	c.pollSucceeded()
 	c.work(now)
 	c.pace()
 }

@@ -27,8 +27,7 @@ type Pages struct {
 	there [cachedPages]bool   // false: the page is absent, cached as such
 	slab  [cachedPages * table.PageBytes]byte
 
-	// Gets counts reads of shared data, Hits those that the cache saved.
-	Gets, Hits uint64
+	gets, hits uint64 // since the last tick
 }
 
 // Use sets the size class and the time for the Get calls that follow.
@@ -46,10 +45,10 @@ func (p *Pages) Get(index uint32) table.Page {
 	line := index % cachedPages
 	room := table.Page(p.slab[line*table.PageBytes:][:table.PageBytes])
 	if p.index[line] == index && p.until[line] > p.now {
-		p.Hits++
+		p.hits++
 		return p.answer(line, room)
 	}
-	p.Gets++
+	p.gets++
 	value, _, _ := abi.SharedData(p.keys.PageView(p.bits, index), &p.scratch)
 	p.index[line] = index
 	p.until[line] = p.now + int64(pageLifetime)

@@ -49,6 +49,9 @@ func (f *Fleet) Tick(now int64, courier bool) {
 	if asked || courier {
 		f.look(now)
 	}
+	f.metrics.Add(metrics.PageGets, 0, f.Pages.gets)
+	f.metrics.Add(metrics.PageCacheHits, 0, f.Pages.hits)
+	f.Pages.gets, f.Pages.hits = 0, 0
 	f.Reports.flush()
 	f.writeRow(now)
 }

@@ -46,6 +46,8 @@ const (
 	BatchFailures                   // batches that control didn't take
 	Resyncs                         // comparisons of the whole table
 	PagesWritten                    // pages written to shared data
+	PageGets                        // pages read from shared data by lookups
+	PageCacheHits                   // pages that a VM had at hand
 	ReportsLost                     // report records that found no room or were overwritten
 	RowsFull                        // VMs without a free slot, workers beyond a row
 	BadData                         // by kind: unreadable values in shared data or from control
@@ -134,6 +136,8 @@ var table = [families]struct {
 	BatchFailures:     {"batch_failures", nil},
 	Resyncs:           {"resyncs", nil},
 	PagesWritten:      {"pages_written", nil},
+	PageGets:          {"page_gets", nil},
+	PageCacheHits:     {"page_cache_hits", nil},
 	ReportsLost:       {"reports_lost", nil},
 	RowsFull:          {"rows_full", nil},
 	BadData:           {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page"}},
@@ -225,7 +229,7 @@ func (s *Set) define(name string) {
 
 // Add counts n at a family's label; families without labels have label 0.
 func (s *Set) Add(f Family, label int, n uint64) {
-	if !s.defined {
+	if !s.defined || n == 0 {
 		return
 	}
 	s.pending[s.first[f]+label] += n

@@ -6,6 +6,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/metrics"
 )
 
 // Error bodies in the dialects of the endpoints, as OpenAI's and Anthropic's
@@ -35,5 +36,6 @@ func (s *stream) refuseNoWorker() types.Action {
 		s.phase = phasePassing // better an answer of the cluster's than none
 		return types.ActionContinue
 	}
+	s.plugin.vm.metrics.Inc(metrics.Outcomes, metrics.OutcomeLocal)
 	return types.ActionPause
 }

@@ -106,6 +106,9 @@ func (c *control) answer(call *hostsim.HTTPCall, now time.Time) {
 	case "503":
 		call.ReplyDead()
 		return
+	case "401":
+		call.Reply(status(401), []byte(`{"error":"bad token"}`), nil)
+		return
 	case "fail":
 		call.Fail()
 		return
