@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -23,6 +24,18 @@ func TestEveryMetricHasANameOfItsOwn(t *testing.T) {
 	for f := range table {
 		if table[f].name == "" {
 			t.Errorf("family %d has no name", f)
+		}
+	}
+}
+
+func TestEveryMetricIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f := range table {
+		if name := table[f].name; !strings.Contains(string(doc), "`"+name+"`") && !strings.Contains(string(doc), "`"+name+".<") {
+			t.Errorf("docs/metrics.md doesn't say what %s counts", name)
 		}
 	}
 }
