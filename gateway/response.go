@@ -78,7 +78,8 @@ type responseBody struct {
 	resp *http.Response
 	src  io.ReadCloser
 	idle *time.Timer
-	err  error
+	eof  bool
+	err  error // what ended src, when it wasn't its end
 }
 
 func newResponseBody(x *exchange, resp *http.Response) *responseBody {
@@ -107,7 +108,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		case end && left == 0:
 			b.copyTrailers()
 			return 0, io.EOF
-		case b.err == io.EOF: // all fed; the module still holds some
+		case b.eof: // all fed; the module still holds some
 			if err := x.wait(func() bool { return x.respEnd }); err != nil {
 				return 0, err
 			}
@@ -136,19 +137,21 @@ func (b *responseBody) feed(p []byte) int {
 	b.idle.Reset(x.g.cfg.TokenTimeout)
 	n, err := b.src.Read(p)
 	b.idle.Stop()
-	b.err = err
+	if b.eof = errors.Is(err, io.EOF); !b.eof {
+		b.err = err
+	}
 	x.mu.Lock()
 	x.respNow, x.respPassed = p[:n], 0
 	x.mu.Unlock()
 	x.vm.Do(func() {
 		switch {
-		case err == io.EOF && len(b.resp.Trailer) > 0:
+		case b.eof && len(b.resp.Trailer) > 0:
 			if n > 0 {
 				x.stream.ResponseData(p[:n], false)
 			}
 			x.stream.ResponseTrailers(trailerMap(b.resp.Trailer))
-		case err == nil || err == io.EOF:
-			x.stream.ResponseData(p[:n], err == io.EOF)
+		case err == nil || b.eof:
+			x.stream.ResponseData(p[:n], b.eof)
 		default:
 			x.log.details = failureDetails(err)
 			x.stream.UpstreamReset(x.log.details)

@@ -128,7 +128,9 @@ func runDemo(cmd *cobra.Command, opts demo.Options, jsonFile string) error {
 	if err != nil {
 		return err
 	}
-	w.Distribution().Print(human)
+	if err := w.Distribution().Print(human); err != nil {
+		return fmt.Errorf("print the workload: %w", err)
+	}
 	width, colour := terminal(human)
 	bars := newBars(human, opts, colour)
 	opts.Progress = bars.update

@@ -49,7 +49,7 @@ timing, cached_tokens and the load.`,
 				if err != nil {
 					return err
 				}
-				defer w.Close()
+				defer func() { _ = w.Close() }()
 				fmt.Fprintf(cmd.OutOrStdout(), "%s at %s\n", w.Name(), w.URL())
 			}
 			<-cmd.Context().Done()

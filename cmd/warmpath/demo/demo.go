@@ -83,7 +83,7 @@ func runPolicy(ctx context.Context, opts Options, w *workload.Workload, policy P
 	if err != nil {
 		return nil, err
 	}
-	defer fleet.Close()
+	defer func() { _ = fleet.Close() }()
 
 	ctx, stop := context.WithCancel(ctx)
 	var services errgroup.Group

@@ -1,8 +1,6 @@
 package demo
 
 import (
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/warmpath/warmpath/gateway"
@@ -119,6 +117,3 @@ func moduleCounters(gateways []*gateway.Gateway) map[string]float64 {
 	}
 	return sum
 }
-
-// moduleNames lists the counters in order, for printing.
-func (o *Outcome) moduleNames() []string { return slices.Sorted(maps.Keys(o.Module)) }
