@@ -14,6 +14,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/sys"
 )
 
@@ -24,6 +25,7 @@ type instance struct {
 	host   *Host
 	mod    api.Module
 	mem    api.Memory
+	memory linearMemory    // behind mem
 	ctx    context.Context // carries the instance to the host functions
 	fn     exportTable
 	args   [8]uint64
@@ -80,7 +82,8 @@ func newInstance(ctx context.Context, vm *VM) (*instance, error) {
 	for _, key := range slices.Sorted(maps.Keys(vm.cfg.Env)) {
 		config = config.WithEnv(key, vm.cfg.Env[key])
 	}
-	mod, err := h.runtime.InstantiateModule(context.WithValue(ctx, instanceKey{}, in), vm.cfg.Module.compiled, config)
+	ctx = experimental.WithMemoryAllocator(context.WithValue(ctx, instanceKey{}, in), &in.memory)
+	mod, err := h.runtime.InstantiateModule(ctx, vm.cfg.Module.compiled, config)
 	if err != nil {
 		return nil, fmt.Errorf("instantiate %s in %s: %w", vm.cfg.Module.name, vm.cfg.Name, err)
 	}

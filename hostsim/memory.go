@@ -1,0 +1,28 @@
+package hostsim
+
+import "github.com/tetratelabs/wazero/experimental"
+
+// linearMemory allocates the memory of one instance and keeps it reachable as
+// long as the instance is.
+type linearMemory struct{ kept experimental.LinearMemory }
+
+// Allocate reserves the most that will ever be asked for.
+func (m *linearMemory) Allocate(capacity, most uint64) experimental.LinearMemory {
+	m.kept = reserve(most)
+	if m.kept == nil {
+		m.kept = &heapMemory{block: make([]byte, 0, capacity)}
+	}
+	return m.kept
+}
+
+// heapMemory is linear memory on Go's heap, which moves when it grows.
+type heapMemory struct{ block []byte }
+
+func (m *heapMemory) Reallocate(size uint64) []byte {
+	if grow := int(size) - len(m.block); grow > 0 {
+		m.block = append(m.block, make([]byte, grow)...)
+	}
+	return m.block
+}
+
+func (m *heapMemory) Free() { m.block = nil }
