@@ -63,6 +63,7 @@ type Fleet struct {
 	policy    *policy.Set // from control, or the static one
 	pools     []*Pool
 	workers   workers
+	before    workers // of the roster before, for what is known of those who stay
 	sets      []byte
 	lookup    table.Lookup
 	siblings  siblings
@@ -83,6 +84,7 @@ func New(deployment string, m *metrics.Set, rng *route.Rand) *Fleet {
 	f.Pages.keys = keys
 	f.siblings.tally = books.NewTally()
 	f.workers.init()
+	f.before.init()
 	f.row.init(f)
 	f.Reports.init(f)
 	f.lookup.Set = f.set

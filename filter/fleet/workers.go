@@ -65,6 +65,15 @@ func (w *workers) init() {
 	w.byAddress = map[string]uint16{}
 }
 
+// reset forgets all workers and keeps the memory.
+func (w *workers) reset() {
+	for i := range w.list {
+		w.index[w.list[i].ref] = 0
+	}
+	w.list, w.count = w.list[:0], 0
+	clear(w.byAddress)
+}
+
 func (w *workers) of(ref uint16) *worker {
 	if i := w.index[ref]; i != 0 {
 		return &w.list[i-1]
@@ -195,9 +204,10 @@ func (f *Fleet) setRoster(payload []byte) error {
 		return &wire.Error{What: "roster: more workers than a ring can hold"}
 	}
 	f.roster = append(f.roster[:0], payload...)
+	// Two of them take turns: a roster leaves no garbage behind.
 	old := f.workers
-	f.workers = workers{list: make([]worker, 0, n), byAddress: make(map[string]uint16, n)}
-	f.workers.init()
+	f.workers, f.before = f.before, old
+	f.workers.reset()
 	for _, pool := range f.pools {
 		pool.View.Workers = pool.View.Workers[:0]
 		pool.refs = pool.refs[:0]
