@@ -249,7 +249,7 @@ func TestDistributionPrints(t *testing.T) {
 	if err := newDemo(t, nil).Distribution().Print(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"10000 requests", "100 tenants", "system prompt tokens", "4-16k tokens", "would hit"} {
+	for _, want := range []string{"10000 requests", "tenants (busiest", "system prompt tokens", "4-16k tokens", "would hit"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
