@@ -32,22 +32,10 @@ func wrongSetUp(t *testing.T, version string, m mode) {
 			edit := o.Bootstrap
 			o.Bootstrap = func(tree envoyrun.Tree) {
 				edit(tree)
-				dropFilter(tree, "envoy.filters.http.header_mutation")
+				envoyrun.DropFilter(tree, "envoy.filters.http.header_mutation")
 			}
 		}))
 	})
-}
-
-// dropFilter takes one filter out of the HTTP filter chain.
-func dropFilter(tree envoyrun.Tree, name string) {
-	hcm := envoyrun.Find(tree, "stat_prefix", "llm")
-	var kept []any
-	for _, f := range hcm["http_filters"].([]any) {
-		if f.(envoyrun.Tree)["name"] != name {
-			kept = append(kept, f)
-		}
-	}
-	hcm["http_filters"] = kept
 }
 
 // flagMissing: the module stops at headers and is never shown the body.

@@ -104,6 +104,16 @@ func Find(tree Tree, key string, value any) Tree {
 	return found
 }
 
+// DropFilter takes one filter out of the chain of HTTP filters for clients.
+func DropFilter(bootstrap Tree, name string) {
+	manager := Find(bootstrap, "stat_prefix", "llm")
+	filters, _ := manager["http_filters"].([]any)
+	manager["http_filters"] = slices.DeleteFunc(filters, func(f any) bool {
+		filter, ok := f.(Tree)
+		return ok && filter["name"] == name
+	})
+}
+
 // Filter is what the watched file (filter.yaml) carries: which module, with
 // which settings.
 type Filter struct {

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+)
+
+// print writes the report as tables.
+func (r *Report) print(w io.Writer) {
+	fmt.Fprintf(w, "\nEnvoy %s, %s, %d CPUs, %d alternated rounds, medians; us of CPU\n", r.Envoy, r.Machine, r.CPUs, r.Rounds)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	defer t.Flush()
+	budget := func(value float64, format string) string {
+		if value == 0 {
+			return "-"
+		}
+		return fmt.Sprintf(format, value)
+	}
+	if len(r.Requests) > 0 {
+		fmt.Fprintln(t, "\nchat body\twithout\twith\tadded\tlowest\thighest\tbudget\t\t")
+		for _, c := range r.Requests {
+			fmt.Fprintf(t, "%d B\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s\t\n", c.BodyBytes, c.Without, c.With, c.Added, c.Lowest, c.Highest, budget(c.Budget, "%.0f"), c.Verdict)
+		}
+	}
+	if len(r.Streams) > 0 {
+		fmt.Fprintln(t, "\nchunks/s\tmodule\twithout\twith\tadded\tbudget\t\t")
+		for _, c := range r.Streams {
+			fmt.Fprintf(t, "%d\t%s\t%.1f\t%.1f\t%.1f\t%s\t%s\t\n", c.ChunksPerSecond, c.Variant, c.Without, c.With, c.Added, budget(c.Budget, "%.0f"), c.Verdict)
+		}
+	}
+	if len(r.Idle) > 0 {
+		fmt.Fprintln(t, "\nidle threads\twithout\twith\tbudget\t\t")
+		for _, c := range r.Idle {
+			fmt.Fprintf(t, "%d\t%.2f %%\t%.2f %%\t%s\t%s\t\n", c.Threads, c.Without, c.With, budget(c.Budget, "%.0f %%"), c.Verdict)
+		}
+	}
+	if len(r.Wazero) > 0 {
+		fmt.Fprintln(t, "\nchat body in wazero\tper request\tlowest\thighest\t\t")
+		for _, c := range r.Wazero {
+			fmt.Fprintf(t, "%d B\t%.0f\t%.0f\t%.0f\t\t\n", c.BodyBytes, c.PerRequest, c.Lowest, c.Highest)
+		}
+	}
+}
+
+// machine names the processor, for the reader of a figure.
+func machine() string {
+	file, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOOS + "/" + runtime.GOARCH
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
+			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
+		}
+	}
+	return runtime.GOOS + "/" + runtime.GOARCH
+}

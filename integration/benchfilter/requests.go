@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/warmpath/warmpath/integration/envoyrun"
+)
+
+// Verdicts of a figure.
+const (
+	kept     = "ok"
+	missed   = "over"
+	reported = "-" // no budget
+)
+
+// RequestCost is what one request of a size costs in Envoy.
+type RequestCost struct {
+	BodyBytes int     `json:"body_bytes"`
+	Requests  int     `json:"requests_per_round"`
+	Without   float64 `json:"without_us"`
+	With      float64 `json:"with_us"`
+	Added     float64 `json:"added_us"` // median of the rounds' differences
+	Lowest    float64 `json:"added_lowest_us"`
+	Highest   float64 `json:"added_highest_us"`
+	Budget    float64 `json:"budget_us,omitempty"`
+	Verdict   string  `json:"verdict"`
+}
+
+// sizes are body sizes with their budgets in us, 0 for none.
+var sizes = []struct {
+	bytes, requests int
+	budget          float64
+}{
+	{1_000, 600, 150},
+	{16_000, 400, 250},
+	{100_000, 200, 700},
+	{400_000, 80, 2200},
+	{2 << 20, 24, 0},
+}
+
+// measureRequests compares two Envoys round by round.
+func measureRequests(ctx context.Context, o options, b *backend, binary, module string, report *Report) error {
+	without, err := b.envoy(ctx, binary, "", 2)
+	if err != nil {
+		return err
+	}
+	defer without.Stop()
+	with, err := b.envoy(ctx, binary, module, 2)
+	if err != nil {
+		return err
+	}
+	defer with.Stop()
+	c := newClient(4)
+	if err := waitSteered(ctx, c, with); err != nil {
+		return err
+	}
+	for _, size := range sizes {
+		cost := RequestCost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget, Verdict: reported}
+		if o.quick {
+			cost.Requests /= 4
+		}
+		bodies := newBodies(size.bytes)
+		var off, on, added []float64
+		for round := -1; round < o.rounds; round++ { // the first one warms up
+			batch := make([][]byte, cost.Requests)
+			for i := range batch {
+				batch[i] = bodies.next()
+			}
+			a, err := perRequest(ctx, c, without, batch)
+			if err != nil {
+				return fmt.Errorf("%d bytes without the module: %w", size.bytes, err)
+			}
+			z, err := perRequest(ctx, c, with, batch)
+			if err != nil {
+				return fmt.Errorf("%d bytes with the module: %w", size.bytes, err)
+			}
+			if round >= 0 {
+				off, on, added = append(off, a), append(on, z), append(added, z-a)
+			}
+		}
+		cost.Without, cost.With, cost.Added = median(off), median(on), median(added)
+		cost.Lowest, cost.Highest = slices.Min(added), slices.Max(added)
+		if size.budget > 0 {
+			cost.Verdict = verdict(cost.Added, size.budget)
+		}
+		report.Requests = append(report.Requests, cost)
+		fmt.Fprintf(o.log, "  %7d bytes: %6.0f us without, %6.0f with, %+6.0f added\n", size.bytes, cost.Without, cost.With, cost.Added)
+	}
+	return nil
+}
+
+// perRequest sends a batch and returns Envoy's CPU time per request in us.
+func perRequest(ctx context.Context, c *client, p *envoyrun.Proxy, batch [][]byte) (float64, error) {
+	before, err := envoyrun.CPU(p.PID())
+	if err != nil {
+		return 0, err
+	}
+	if err := c.all(ctx, len(batch), func(i int) (*http.Request, error) { return post(p, batch[i]) }); err != nil {
+		return 0, err
+	}
+	after, err := envoyrun.CPU(p.PID())
+	if err != nil {
+		return 0, err
+	}
+	return micros(after-before) / float64(len(batch)), nil
+}
+
+func post(p *envoyrun.Proxy, body []byte) (*http.Request, error) {
+	req, err := http.NewRequest(http.MethodPost, p.ClientURL+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return req, nil
+}
+
+// waitSteered returns once the module steers: a measurement of requests that
+// pass unread would be a lie.
+func waitSteered(ctx context.Context, c *client, p *envoyrun.Proxy) error {
+	bodies := newBodies(4000)
+	var last string
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		if err := c.all(ctx, 16, func(int) (*http.Request, error) { return post(p, bodies.next()) }); err != nil {
+			return err
+		}
+		before, err := p.Stats(ctx, `^wasmcustom\.warmpath\.`)
+		if err != nil {
+			return err
+		}
+		if err := c.all(ctx, 16, func(int) (*http.Request, error) { return post(p, bodies.next()) }); err != nil {
+			return err
+		}
+		<-time.After(300 * time.Millisecond) // a tick hands the counters over
+		after, err := p.Stats(ctx, `^wasmcustom\.warmpath\.`)
+		if err != nil {
+			return err
+		}
+		looked := after.Sum("wasmcustom.warmpath.lookups.") - before.Sum("wasmcustom.warmpath.lookups.")
+		fell := after.Sum("wasmcustom.warmpath.fallback.") - before.Sum("wasmcustom.warmpath.fallback.")
+		if looked >= 16 && fell == 0 {
+			return nil
+		}
+		last = fmt.Sprintf("%d of 16 looked up, %d fell back", looked, fell)
+	}
+	return fmt.Errorf("the module does not steer after 30 s (%s)", last)
+}
+
+func verdict(value, budget float64) string {
+	if value <= budget {
+		return kept
+	}
+	return missed
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n == 0 {
+		return 0
+	}
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
