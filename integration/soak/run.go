@@ -224,16 +224,17 @@ func (r *rig) finish(players []*player, out *report) {
 	}
 	// Metrics reach the host at the next tick, reports by the next batch.
 	deadline := time.Now().Add(5 * time.Second)
-	for out.InFlight = 1; out.InFlight != 0 && time.Now().Before(deadline); {
+	for ended := false; !ended && time.Now().Before(deadline); {
 		<-time.After(50 * time.Millisecond)
-		out.InFlight = int64(r.metric("warmpath.dispatched")) - int64(r.metric("warmpath.released"))
+		out.Dispatched = r.metric("warmpath.dispatched")
+		out.InFlight = int64(out.Dispatched) - int64(r.metric("warmpath.released"))
+		out.Reported = r.base.reported.Load()
+		ended = out.InFlight == 0 && out.Reported >= 2*int64(out.Dispatched)
 	}
 	for _, vm := range r.fleet.Workers {
 		out.Traps += vm.Stats().Traps
 	}
 	out.Panics = r.metric("warmpath.panics")
-	out.Dispatched = r.metric("warmpath.dispatched")
-	out.Hits = 0
 	for _, tier := range []string{"lt1k", "1k_4k", "4k_16k", "gt16k"} {
 		out.Lookups += r.metric("warmpath.lookups." + tier)
 		out.Hits += r.metric("warmpath.hits." + tier)
@@ -242,5 +243,4 @@ func (r *rig) finish(players []*player, out *report) {
 	out.ReportsLost = r.metric("warmpath.reports_lost")
 	out.Takeovers = r.metric("warmpath.courier_takeovers")
 	out.Changes = r.base.changed.Load()
-	out.Reported = r.base.reported.Load()
 }
