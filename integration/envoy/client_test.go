@@ -123,6 +123,15 @@ func (a *answer) sha256() string {
 
 // send posts a body and reads the whole answer. Headers are key, value pairs.
 func (r *rig) send(ctx context.Context, path string, body io.Reader, headers ...string) *answer {
+	return r.sendWith(ctx, path, body, func(req *http.Request) {
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+	})
+}
+
+// sendWith is send with the last word on the request.
+func (r *rig) sendWith(ctx context.Context, path string, body io.Reader, edit func(*http.Request)) *answer {
 	method := http.MethodPost
 	if body == nil {
 		method = http.MethodGet
@@ -136,9 +145,7 @@ func (r *rig) send(ctx context.Context, path string, body io.Reader, headers ...
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	for i := 0; i+1 < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
+	edit(req)
 	began := time.Now()
 	resp, err := r.client.Do(req)
 	if err != nil {

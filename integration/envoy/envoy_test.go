@@ -16,6 +16,7 @@ func TestEnvoy(t *testing.T) {
 				t.Run(m.name, func(t *testing.T) {
 					column(newRig(t, version, m, nil))
 				})
+				withoutEarlyMutation(t, version, m)
 				wrongSetUp(t, version, m)
 			}
 		})
@@ -31,6 +32,7 @@ func column(r *rig) {
 	r.scenario("model chooses pool and cluster", modelChoosesPool)
 	r.scenario("clients cannot name an endpoint", clientsCannotNameAnEndpoint)
 	r.scenario("400 KB and 2 MB bodies arrive byte for byte", bodiesArriveByteForByte)
+	r.scenario("HTTP/2 requests pass, with trailers too", http2Passes)
 	r.scenario("a body over the cap passes unread", overCapPasses)
 	r.scenario("event streams pass unharmed", streamsPassUnharmed)
 	r.scenario("a first token later than the hold limit is waited for", slowFirstToken)

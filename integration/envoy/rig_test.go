@@ -3,11 +3,11 @@
 package envoy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -113,25 +113,24 @@ func (r *rig) startControl() {
 	if r.control != nil {
 		return
 	}
-	var specs []discovery.Spec
-	for i, w := range r.fleet.Workers {
-		pool := "default"
-		if i >= 4 {
-			pool = "small"
-		}
-		specs = append(specs, discovery.Spec{
-			Address: w.Address, Pool: pool, MaxRunning: 64, QueueLimit: 256,
-			CapacityTokens: capacityTokens, BlockTokens: 16, PrefillTokensPerSecond: 20_000,
-		})
-	}
-	policy, err := os.ReadFile(r.examplePath("policy.yaml"))
+	config, err := control.LoadConfig(r.examplePath("control.yaml"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	service, err := control.New(control.Config{
-		Listen: r.controlAddress, Token: "change-me", Workers: specs, Policy: policy,
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
+	list, err := os.ReadFile(r.examplePath("workers.yaml"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	// The shipped list, at the ports of this run.
+	for i, w := range r.fleet.Workers {
+		list = bytes.ReplaceAll(list, fmt.Appendf(nil, "127.0.0.1:%d\"", 9001+i), fmt.Appendf(nil, "%s\"", w.Address))
+	}
+	if config.Workers, err = discovery.Parse("workers.yaml", list); err != nil {
+		r.t.Fatal(err)
+	}
+	config.WorkersFile, config.PolicyFile = "", r.examplePath("policy.yaml")
+	config.Listen = r.controlAddress
+	service, err := control.New(config)
 	if err != nil {
 		r.t.Fatalf("start the control service: %v", err)
 	}

@@ -5,6 +5,7 @@ package envoy
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -211,6 +212,40 @@ func bodiesArriveByteForByte(r *rig) {
 				}
 			}
 		}
+	}
+}
+
+// http2Passes: over HTTP/2 a body may end with trailers, and then no data frame
+// is the last one.
+func http2Passes(r *rig) {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	h1 := r.client
+	r.client = &http.Client{Transport: transport, Timeout: time.Minute}
+	defer func() { r.client = h1 }()
+	for _, trailers := range []bool{false, true} {
+		before := r.counters().Sum(metric("lookups."))
+		body := talk(2222, 100_000).ask().body(true, 20)
+		r.fleet.Record()
+		a := r.sendWith(r.t.Context(), chatPath, reader(body, true), func(req *http.Request) {
+			if trailers {
+				req.Trailer = http.Header{"X-Body-End": {"yes"}}
+			}
+		})
+		seen := r.fleet.Recorded()
+		if a.err() != nil {
+			r.t.Errorf("trailers %v: %v", trailers, a.err())
+			continue
+		}
+		if len(seen) != 1 || seen[0].BodySHA256 != sha256Hex(body) {
+			r.t.Errorf("trailers %v: the body did not arrive as sent", trailers)
+		}
+		r.flushed(func() {
+			if r.counters().Sum(metric("lookups.")) != before+1 {
+				r.t.Errorf("trailers %v: the prompt was not looked up", trailers)
+			}
+		})
 	}
 }
 

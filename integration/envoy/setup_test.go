@@ -38,6 +38,34 @@ func wrongSetUp(t *testing.T, version string, m mode) {
 	})
 }
 
+// withoutEarlyMutation: where nothing strips clients' headers before the
+// filters (an Istio gateway without our patch, say), the module does.
+func withoutEarlyMutation(t *testing.T, version string, m mode) {
+	scenario(t, "without early mutation clients cannot name an endpoint either", version+" "+m.name, func(t *testing.T) {
+		r := newRig(t, version, m, func(o *envoyrun.Options) {
+			o.Concurrency = 1
+			o.Module = built.faults
+			edit := o.Bootstrap
+			o.Bootstrap = func(tree envoyrun.Tree) {
+				edit(tree)
+				delete(envoyrun.Find(tree, "stat_prefix", "llm"), "early_header_mutation_extensions")
+			}
+		})
+		r.startControl()
+		r.waitSteering()
+		clientsCannotNameAnEndpoint(r)
+		// A panic before the strip leaves the client's word where it is: the
+		// worker must not see it all the same.
+		r.fleet.Record()
+		a := r.chat(t.Context(), talk(1, 2500).ask(), false, "x-fault", "panic-headers",
+			"x-gateway-destination-endpoint", r.fleet.Workers[0].Address, "x-warmpath-decision", "mine")
+		if a.err() != nil {
+			t.Error(a.err())
+		}
+		r.noneOfOurs()
+	})
+}
+
 // flagMissing: the module stops at headers and is never shown the body.
 func flagMissing(r *rig) {
 	r.startControl()
