@@ -28,9 +28,9 @@ func (r *Report) print(w io.Writer) {
 		}
 	}
 	if len(r.Streams) > 0 {
-		fmt.Fprintln(t, "\nchunks/s\tmodule\twithout\twith\tadded\tbudget\t\t")
+		fmt.Fprintln(t, "\nchunks/s\tmodule\twithout\twith\tadded\tof it background\tbudget\t\t")
 		for _, c := range r.Streams {
-			fmt.Fprintf(t, "%d\t%s\t%.1f\t%.1f\t%.1f\t%s\t%s\t\n", c.ChunksPerSecond, c.Variant, c.Without, c.With, c.Added, budget(c.Budget, "%.0f"), c.Verdict)
+			fmt.Fprintf(t, "%d\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%s\t\n", c.ChunksPerSecond, c.Variant, c.Without, c.With, c.Added, c.Background, budget(c.Budget, "%.0f"), c.Verdict)
 		}
 	}
 	if len(r.Idle) > 0 {

@@ -17,6 +17,7 @@ type StreamCost struct {
 	Without         float64 `json:"without_us"`
 	With            float64 `json:"with_us"`
 	Added           float64 `json:"added_us"`
+	Background      float64 `json:"background_us"` // of the added: what the module would cost without any chunk
 	Budget          float64 `json:"budget_us,omitempty"`
 	Verdict         string  `json:"verdict"`
 }
@@ -30,6 +31,7 @@ const chunkBudget = 13
 func measureStreams(ctx context.Context, o options, b *backend, binary, full, lean string, report *Report) error {
 	variants := []struct{ name, module string }{{"", ""}, {"full", full}, {"no response body", lean}}
 	var proxies []*envoyrun.Proxy
+	var idle []float64 // us of CPU a second
 	for _, v := range variants {
 		p, err := b.envoy(ctx, binary, v.module, 2)
 		if err != nil {
@@ -42,6 +44,13 @@ func measureStreams(ctx context.Context, o options, b *backend, binary, full, le
 				return err
 			}
 		}
+	}
+	for _, p := range proxies {
+		percent, err := idleShare(ctx, p, 4*time.Second, false)
+		if err != nil {
+			return err
+		}
+		idle = append(idle, percent*1e4)
 	}
 	seconds := 4
 	if o.quick {
@@ -71,12 +80,13 @@ func measureStreams(ctx context.Context, o options, b *backend, binary, full, le
 			cost := StreamCost{
 				ChunksPerSecond: rate, Variant: variants[i].name, Verdict: reported,
 				Without: median(costs[0]), With: median(costs[i]), Added: median(added),
+				Background: max(0, idle[i]-idle[0]) / float64(rate),
 			}
 			if rate == 4000 && i == 1 {
 				cost.Budget, cost.Verdict = chunkBudget, verdict(cost.Added, chunkBudget)
 			}
 			report.Streams = append(report.Streams, cost)
-			fmt.Fprintf(o.log, "  %d chunks/s, %s: %.1f us without, %.1f with, %+.1f added\n", rate, cost.Variant, cost.Without, cost.With, cost.Added)
+			fmt.Fprintf(o.log, "  %d chunks/s, %s: %.1f us without, %.1f with, %+.1f added (%.1f of it background)\n", rate, cost.Variant, cost.Without, cost.With, cost.Added, cost.Background)
 		}
 	}
 	return nil
