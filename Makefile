@@ -23,6 +23,7 @@ ENVOY    ?= 1.40.0
 FUZZTIME ?= 10m
 DEMO     ?=
 BENCH    ?=
+SOAK     ?=
 
 # Folders of a list that exist, as Go patterns.
 rooms = $(foreach d,$(1),$(if $(wildcard $(d)),./$(d)/...))
@@ -118,6 +119,14 @@ istio-test: ## Check the Istio examples against Istio's own definitions
 .PHONY: bench-filter
 bench-filter: build wasm ## Measure what the filter costs in Envoy and in wazero (JSON)
 	@$(GO) run ./integration/benchfilter $(BENCH)
+
+.PHONY: bench-table
+bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick)
+	@$(GO) run ./integration/benchtable $(BENCH)
+
+.PHONY: soak
+soak: wasm ## A million requests: longest callback, VM memory (SOAK='--requests 100000')
+	@$(GO) run ./integration/soak --module bin/warmpath.wasm $(SOAK)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each
