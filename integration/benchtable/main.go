@@ -153,16 +153,22 @@ func compare(ctx context.Context, o options, jsonFile string, out, progress io.W
 	for _, entries := range o.Entries {
 		loads[entries] = newWorkload(entries)
 	}
-	var cells []*cell
+	cells, err := measureAll(ctx, o, b, loads, progress)
+	if len(cells) == 0 {
+		return err
+	}
+	// What was measured before an error or an interrupt is worth having.
+	return errors.Join(err, write(cells, jsonFile, out))
+}
+
+// measureAll measures the cells of all rounds. With an error it returns those
+// that were measured before.
+func measureAll(ctx context.Context, o options, b *builder, loads map[int]*workload, progress io.Writer) (cells []*cell, err error) {
 	for round := range o.Rounds {
-		at := 0
-		for _, want := range plan(o) {
-			if ctx.Err() != nil {
-				return errors.New("interrupted")
-			}
+		for at, want := range plan(o) {
 			c, err := measureCell(ctx, o, b, loads[want.Entries], want.Host, want.Way, want.VMs)
 			if err != nil {
-				return fmt.Errorf("measure %s, %d VMs, %d entries in %s: %w", want.Way, want.VMs, want.Entries, want.Host, err)
+				return cells, fmt.Errorf("measure %s, %d VMs, %d entries in %s: %w", want.Way, want.VMs, want.Entries, want.Host, err)
 			}
 			fmt.Fprintf(progress, "round %d: %s\n", round+1, c.line())
 			if round == 0 {
@@ -170,9 +176,13 @@ func compare(ctx context.Context, o options, jsonFile string, out, progress io.W
 			} else {
 				cells[at].keepLeast(c)
 			}
-			at++
 		}
 	}
+	return cells, nil
+}
+
+// write prints the cells and writes them as JSON where that is asked for.
+func write(cells []*cell, jsonFile string, out io.Writer) error {
 	if jsonFile != "-" {
 		printCells(out, cells)
 	}
