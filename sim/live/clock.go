@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/sim/engine"
+	"github.com/warmpath/warmpath/sim/pace"
 )
 
 // A driver moves one engine along with real time. Handlers submit and cancel
@@ -19,11 +20,11 @@ type driver struct {
 	nextID uint64
 	closed bool
 
-	// The engine's clock: baseEngine at baseReal, then pace engine seconds in
-	// one real second.
-	baseReal   time.Time
-	baseEngine time.Duration
-	pace       float64
+	// The engine's own time: baseEngine at baseClock, then one second in slowness
+	// seconds of the clock.
+	clock                 *pace.Clock
+	baseClock, baseEngine time.Duration
+	slowness              float64
 }
 
 // A flow is one sequence in the engine, seen from its handler. The driver
@@ -36,28 +37,29 @@ type flow struct {
 	done      bool
 }
 
-func newDriver(p engine.Params, pace float64) (*driver, error) {
+func newDriver(p engine.Params, clock *pace.Clock) (*driver, error) {
 	e, err := engine.New(p)
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{engine: e, flows: map[uint64]*flow{}, baseReal: time.Now(), pace: pace}
+	d := &driver{engine: e, flows: map[uint64]*flow{}, clock: clock, baseClock: clock.Now(), slowness: 1}
 	d.timer = time.AfterFunc(time.Hour, d.tick)
 	d.timer.Stop()
+	clock.OnChange(d.tick)
 	return d, nil
 }
 
 // now is the engine's time. Callers hold mu.
 func (d *driver) now() time.Duration {
-	return d.baseEngine + time.Duration(float64(time.Since(d.baseReal))*d.pace)
+	return d.baseEngine + time.Duration(float64(d.clock.Now()-d.baseClock)/d.slowness)
 }
 
-// setPace changes how fast the engine's clock runs from now on.
-func (d *driver) setPace(pace float64) {
+// setSlowness makes this engine slower than its clock from now on: 1 is normal.
+func (d *driver) setSlowness(slowness float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.baseEngine, d.baseReal = d.now(), time.Now()
-	d.pace = pace
+	d.baseEngine, d.baseClock = d.now(), d.clock.Now()
+	d.slowness = slowness
 	d.deliver(d.baseEngine)
 }
 
@@ -87,7 +89,7 @@ func (d *driver) deliver(now time.Duration) {
 		}
 	}
 	if next, ok := d.engine.NextEvent(); ok {
-		d.timer.Reset(time.Duration(float64(next-now) / d.pace))
+		d.timer.Reset(d.clock.Until(d.baseClock + time.Duration(float64(next-d.baseEngine)*d.slowness)))
 	}
 }
 

@@ -78,11 +78,11 @@ func (w *Worker) SetFault(f Fault) error {
 	w.fault.Store(int32(f))
 	w.lift()
 	w.lifted = make(chan struct{})
-	pace := w.config.TimeScale
+	slowness := 1.0
 	if f == Slow {
-		pace /= slowFactor
+		slowness = slowFactor
 	}
-	w.driver.Load().setPace(pace)
+	w.driver.Load().setSlowness(slowness)
 	if f == Down && before != Down {
 		err := w.server.Close()
 		w.serving.Wait()

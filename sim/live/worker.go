@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/sim/engine"
+	"github.com/warmpath/warmpath/sim/pace"
 	"github.com/warmpath/warmpath/sim/text"
 )
 
@@ -41,6 +42,9 @@ type Config struct {
 	Engine engine.Params
 	// TimeScale is how many engine seconds pass in one real second. Default 1.
 	TimeScale float64
+	// Clock is engine time where it is shared with others; TimeScale then only
+	// shows. Default: a clock of its own that runs TimeScale times as fast.
+	Clock *pace.Clock
 	// EventTokens is how many output tokens one server-sent event carries after
 	// the first, which is always sent alone. Default 1; negative: all the rest
 	// in one event at the end, which costs the least CPU.
@@ -87,6 +91,9 @@ func (c *Config) setDefaults() error {
 	case c.RefusalStatus != http.StatusServiceUnavailable && c.RefusalStatus != http.StatusTooManyRequests:
 		return fmt.Errorf("live: RefusalStatus is %d: want 503 or 429", c.RefusalStatus)
 	}
+	if c.Clock == nil {
+		c.Clock = pace.NewClock(c.TimeScale)
+	}
 	return nil
 }
 
@@ -132,7 +139,7 @@ func Start(c Config) (*Worker, error) {
 
 // renew gives the worker an engine with an empty cache, as a new process has.
 func (w *Worker) renew() error {
-	d, err := newDriver(w.config.Engine, w.config.TimeScale)
+	d, err := newDriver(w.config.Engine, w.config.Clock)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/warmpath/warmpath/sim/pace"
 	"github.com/warmpath/warmpath/sim/workload"
 )
 
@@ -86,10 +87,11 @@ func (cl *client) send(ctx context.Context, target string, c *workload.Conversat
 	request.Header["Content-Type"] = []string{"application/json"}
 	request.Header.Set(cl.config.SessionHeader, "s-"+strconv.Itoa(c.Index()))
 
-	sent := time.Now()
+	clock := cl.config.Clock
+	sent := clock.Now()
 	response, err := cl.transport.RoundTrip(request)
 	if err != nil {
-		o.Err, o.Total = failure(ctx, err), time.Since(sent)
+		o.Err, o.Total = failure(ctx, err), clock.Now()-sent
 		return
 	}
 	defer response.Body.Close()
@@ -99,12 +101,12 @@ func (cl *client) send(ctx context.Context, target string, c *workload.Conversat
 	}
 	if response.StatusCode != http.StatusOK {
 		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10))
-		o.Err, o.Total = "status "+strconv.Itoa(response.StatusCode), time.Since(sent)
+		o.Err, o.Total = "status "+strconv.Itoa(response.StatusCode), clock.Now()-sent
 		return
 	}
 	s.reader.Reset(response.Body)
-	finished, err := s.read(sent, o)
-	o.Total = time.Since(sent)
+	finished, err := s.read(clock, sent, o)
+	o.Total = clock.Now() - sent
 	switch {
 	case err != nil:
 		o.Err = failure(ctx, err)
@@ -136,7 +138,7 @@ var (
 )
 
 // read takes the stream apart, to its end. It reports whether [DONE] came.
-func (s *stream) read(sent time.Time, o *Outcome) (finished bool, err error) {
+func (s *stream) read(clock *pace.Clock, sent time.Duration, o *Outcome) (finished bool, err error) {
 	for {
 		line, err := s.line()
 		if err == io.EOF {
@@ -158,7 +160,7 @@ func (s *stream) read(sent time.Time, o *Outcome) (finished bool, err error) {
 			quoted := gjson.GetBytes(data, "choices.0.delta.content").Raw
 			if len(quoted) > 2 {
 				if o.TTFT == 0 {
-					o.TTFT = time.Since(sent)
+					o.TTFT = clock.Now() - sent
 				}
 				s.answer = append(s.answer, quoted[1:len(quoted)-1]...)
 			}

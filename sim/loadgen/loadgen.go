@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/warmpath/warmpath/sim/pace"
 	"github.com/warmpath/warmpath/sim/workload"
 )
 
@@ -30,6 +31,9 @@ type Config struct {
 	Workload *workload.Workload
 	// TimeScale of the engines. Default: the workload's.
 	TimeScale float64
+	// Clock is the engines' time where they share it. Default: a clock of its own
+	// that runs TimeScale times as fast.
+	Clock *pace.Clock
 	// SessionHeader carries the session's name. Default x-session-id.
 	SessionHeader string
 	// Header is added to each request, e.g. Authorization.
@@ -52,7 +56,7 @@ type Progress struct {
 	Elapsed time.Duration // real
 }
 
-// An Outcome is one request as its client saw it. Durations are real time.
+// An Outcome is one request as its client saw it. Durations are engine time.
 type Outcome struct {
 	Session, Turn, Tenant int
 	Target                string
@@ -91,6 +95,9 @@ func (c *Config) setDefaults() error {
 	if !(c.TimeScale > 0) {
 		return fmt.Errorf("loadgen: TimeScale is %v: want above 0", c.TimeScale)
 	}
+	if c.Clock == nil {
+		c.Clock = pace.NewClock(c.TimeScale)
+	}
 	if c.SessionHeader == "" {
 		c.SessionHeader = "x-session-id"
 	}
@@ -102,7 +109,7 @@ func (c *Config) setDefaults() error {
 
 // A due is a turn to send.
 type due struct {
-	at           time.Duration // real time since the start
+	at           time.Duration // engine time
 	conversation *workload.Conversation
 	session      int // used if conversation is nil: it starts
 }
@@ -142,9 +149,10 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sessions := c.Workload.Sessions
+	begin := c.Clock.Now()
 	pending := make(schedule, 0, len(sessions))
 	for i := range sessions {
-		pending = append(pending, due{at: c.real(sessions[i].Start), session: i})
+		pending = append(pending, due{at: begin + sessions[i].Start, session: i})
 	}
 	heap.Init(&pending)
 
@@ -155,12 +163,19 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	defer timer.Stop()
 	report := time.NewTicker(200 * time.Millisecond)
 	defer report.Stop()
+	repaced := make(chan struct{}, 1)
+	c.Clock.OnChange(func() {
+		select {
+		case repaced <- struct{}{}:
+		default:
+		}
+	})
 	inFlight, sent := 0, 0
 	for len(pending) > 0 || inFlight > 0 {
 		for len(pending) > 0 && ctx.Err() == nil {
-			now := time.Since(start)
+			now := c.Clock.Now()
 			if pending[0].at > now {
-				timer.Reset(pending[0].at - now)
+				timer.Reset(c.Clock.Until(pending[0].at))
 				break
 			}
 			d := heap.Pop(&pending).(due)
@@ -182,11 +197,12 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		}
 		select {
 		case <-wakeUp:
+		case <-repaced:
 		case e := <-done:
 			inFlight--
 			rec.add(e)
 			if e.more {
-				heap.Push(&pending, due{at: time.Since(start) + c.real(e.conversation.Think()), conversation: e.conversation})
+				heap.Push(&pending, due{at: c.Clock.Now() + e.conversation.Think(), conversation: e.conversation})
 			}
 		case <-report.C:
 			if c.Progress != nil {
@@ -198,8 +214,5 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if c.Progress != nil {
 		c.Progress(rec.progress(0, elapsed))
 	}
-	return rec.result(elapsed), context.Cause(ctx)
+	return rec.result(elapsed, c.Clock.Now()-begin), context.Cause(ctx)
 }
-
-// real converts engine time.
-func (c *Config) real(d time.Duration) time.Duration { return time.Duration(float64(d) / c.TimeScale) }

@@ -77,9 +77,10 @@ type Result struct {
 
 	// ElapsedReal of the run.
 	ElapsedReal time.Duration `json:"elapsed_real_ns"`
-	// LatenessReal is how long after their planned time requests were sent, in
-	// real milliseconds.
-	LatenessReal Latency `json:"lateness_real_ms"`
+	// Pace is the engine seconds that passed in one real second on average.
+	Pace float64 `json:"pace"`
+	// Lateness is how long after their planned time requests were sent.
+	Lateness Latency `json:"lateness_ms"`
 	// Distrust says why the latencies cannot be trusted; "" if they can.
 	Distrust string `json:"distrust,omitempty"`
 }
@@ -93,9 +94,9 @@ func (r *Result) Trusted() bool { return r.Distrust == "" }
 // ErrorCount over all kinds.
 func (r *Result) ErrorCount() int { return r.Requests - r.Completed }
 
-// latencies collects real durations and reports them in another time.
+// latencies collects durations.
 type latencies struct {
-	h     *hdrhistogram.Histogram // microseconds of real time
+	h     *hdrhistogram.Histogram // microseconds
 	sum   time.Duration
 	count int
 }
@@ -110,14 +111,14 @@ func (l *latencies) add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(int64(d/time.Microsecond), 1), l.h.HighestTrackableValue()))
 }
 
-func (l *latencies) in(scale float64) Latency {
+func (l *latencies) latency() Latency {
 	if l.count == 0 {
 		return Latency{}
 	}
-	at := func(q float64) float64 { return float64(l.h.ValueAtQuantile(q)) / 1000 * scale }
+	at := func(q float64) float64 { return float64(l.h.ValueAtQuantile(q)) / 1000 }
 	return Latency{
-		Mean: float64(l.sum) / float64(l.count) / float64(time.Millisecond) * scale,
-		P50:  at(50), P90: at(90), P99: at(99), Max: float64(l.h.Max()) / 1000 * scale,
+		Mean: float64(l.sum) / float64(l.count) / float64(time.Millisecond),
+		P50:  at(50), P90: at(90), P99: at(99), Max: float64(l.h.Max()) / 1000,
 	}
 }
 
@@ -190,20 +191,18 @@ func (rec *recorder) progress(inFlight int, elapsed time.Duration) Progress {
 	}
 }
 
-// maxLatenessShare of the median TTFT, both real, that the schedule may be
+// maxLatenessShare of the median TTFT that the schedule may be
 // late at its 99th percentile before latencies are not to be trusted.
 const maxLatenessShare = 0.5
 
-func (rec *recorder) result(elapsed time.Duration) *Result {
+func (rec *recorder) result(real, engine time.Duration) *Result {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	r := rec.r
-	scale := rec.config.TimeScale
-	r.TTFT, r.Total, r.TimePerToken = rec.ttft.in(scale), rec.all.in(scale), rec.tpot.in(scale)
-	r.ElapsedReal = elapsed
-	engineSeconds := elapsed.Seconds() * scale
-	r.RequestsPerSecond = float64(r.Completed) / engineSeconds
-	r.OutputTokensPerSecond = float64(rec.outputTokens) / engineSeconds
+	r.TTFT, r.Total, r.TimePerToken = rec.ttft.latency(), rec.all.latency(), rec.tpot.latency()
+	r.ElapsedReal, r.Pace = real, engine.Seconds()/real.Seconds()
+	r.RequestsPerSecond = float64(r.Completed) / engine.Seconds()
+	r.OutputTokensPerSecond = float64(rec.outputTokens) / engine.Seconds()
 	var perWorker []float64
 	for name, w := range r.ByWorker {
 		if name != "" {
@@ -211,11 +210,10 @@ func (rec *recorder) result(elapsed time.Duration) *Result {
 		}
 	}
 	r.RequestCoV = CoV(perWorker)
-	r.LatenessReal = rec.late.in(1)
-	ttftReal := rec.ttft.in(1)
-	if limit := max(maxLatenessShare*ttftReal.P50, 2); r.Completed > 0 && r.LatenessReal.P99 > limit {
-		r.Distrust = fmt.Sprintf("the load generator sent 1 %% of its requests more than %.1f ms late (median TTFT %.1f ms, both real): the machine was too busy, the latencies cannot be trusted",
-			r.LatenessReal.P99, ttftReal.P50)
+	r.Lateness = rec.late.latency()
+	if limit := max(maxLatenessShare*r.TTFT.P50, 50); r.Completed > 0 && r.Lateness.P99 > limit {
+		r.Distrust = fmt.Sprintf("1 %% of the requests were sent more than %.0f ms late (median TTFT %.0f ms): the machine was too busy, the latencies cannot be trusted",
+			r.Lateness.P99, r.TTFT.P50)
 	}
 	return &r
 }

@@ -5,8 +5,9 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/warmpath/warmpath/sim/pace"
 	"testing/iotest"
-	"time"
 )
 
 func listen(t testing.TB) net.Listener {
@@ -34,7 +35,7 @@ func TestStreamReadsTheSameInAnyPieces(t *testing.T) {
 				s.reader = bufio.NewReaderSize(iotest.OneByteReader(strings.NewReader(text)), 64)
 			}
 			var o Outcome
-			finished, err := s.read(time.Now(), &o)
+			finished, err := s.read(pace.NewClock(1), 0, &o)
 			if err != nil || !finished {
 				t.Fatalf("%s: finished %v, %v", name, finished, err)
 			}
@@ -52,7 +53,7 @@ func TestStreamCutShortIsNotFinished(t *testing.T) {
 	for at := range len(exampleStream) - len("[DONE]\n\n") {
 		s := &stream{reader: bufio.NewReaderSize(strings.NewReader(exampleStream[:at]), 64)}
 		var o Outcome
-		if finished, err := s.read(time.Now(), &o); finished && err == nil {
+		if finished, err := s.read(pace.NewClock(1), 0, &o); finished && err == nil {
 			t.Fatalf("cut at %d: taken for whole", at)
 		}
 	}

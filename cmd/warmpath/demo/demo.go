@@ -22,6 +22,7 @@ import (
 	"github.com/warmpath/warmpath/sim/engine"
 	"github.com/warmpath/warmpath/sim/live"
 	"github.com/warmpath/warmpath/sim/loadgen"
+	"github.com/warmpath/warmpath/sim/pace"
 	"github.com/warmpath/warmpath/sim/workload"
 )
 
@@ -77,8 +78,9 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 
 func runPolicy(ctx context.Context, opts Options, w *workload.Workload, policy Policy) (*Outcome, error) {
 	params := opts.Spec.Fleet.EngineParams(opts.Capacity)
+	clock := pace.NewClock(opts.Spec.Fleet.TimeScale)
 	fleet, err := live.StartFleet(opts.Spec.Fleet.Workers, live.Config{
-		Engine: params, TimeScale: opts.Spec.Fleet.TimeScale, EventTokens: -1, Models: []string{opts.Spec.Model},
+		Engine: params, Clock: clock, TimeScale: opts.Spec.Fleet.TimeScale, EventTokens: -1, Models: []string{opts.Spec.Model},
 	})
 	if err != nil {
 		return nil, err
@@ -102,9 +104,10 @@ func runPolicy(ctx context.Context, opts Options, w *workload.Workload, policy P
 	for i, g := range gateways {
 		targets[i] = g.URL()
 	}
+	services.Go(func() error { clock.Govern(ctx); return nil })
 	var curve []float64
 	result, err := loadgen.Run(ctx, loadgen.Config{
-		Targets: targets, Workload: w, TimeScale: opts.Spec.Fleet.TimeScale,
+		Targets: targets, Workload: w, Clock: clock,
 		Progress: func(p loadgen.Progress) {
 			curve = append(curve, 100*p.HitRate)
 			if opts.Progress != nil {

@@ -15,7 +15,7 @@ import (
 // Print draws the report: one table, a bar per policy and tier, and what to make
 // of it. width is the terminal's, in characters; colour is for terminals only.
 func (r *Report) Print(out io.Writer, width int, colour bool) {
-	fmt.Fprintf(out, "\n%d requests, %d workers, %d gateway(s), seed %d. Rates are shares of prompt tokens, times are engine time (%gx real).\n\n",
+	fmt.Fprintf(out, "\n%d requests, %d workers, %d gateway(s), seed %d. Rates are shares of prompt tokens, times are engine time (up to %gx real).\n\n",
 		r.Requests, r.Workers, r.Gateways, r.Seed, r.TimeScale)
 	rows := [][]string{{""}}
 	add := func(label string, cell func(*Outcome) string) {
@@ -154,8 +154,11 @@ func (r *Report) byHitRate(names []string) []string {
 func (r *Report) printVerdict(out io.Writer) {
 	fmt.Fprintln(out)
 	for _, name := range r.Order {
-		if o := r.Policies[name]; !o.Trusted {
+		o := r.Policies[name]
+		if !o.Trusted {
 			fmt.Fprintf(out, "  ! %s: %s\n", name, o.Distrust)
+		} else if o.Pace < 0.8*r.TimeScale {
+			fmt.Fprintf(out, "  %s: the machine was busy, so the engines' clock ran at %.0fx instead of %gx; the figures hold.\n", name, o.Pace, r.TimeScale)
 		}
 	}
 	base, ours := r.Policies["round_robin"], r.Policies["warmpath"]

@@ -17,7 +17,7 @@ type Report struct {
 	Workers   int                 `json:"workers"`
 	Gateways  int                 `json:"gateways"`
 	Seed      uint64              `json:"seed"`
-	TimeScale float64             `json:"time_scale"` // engine seconds per real second
+	TimeScale float64             `json:"time_scale"` // engine seconds per real second, at most
 	Capacity  float64             `json:"capacity"`   // times the workload's
 	Order     []string            `json:"order"`
 	Policies  map[string]*Outcome `json:"policies"`
@@ -41,6 +41,7 @@ type Outcome struct {
 	Errors           int                `json:"errors"`
 	ErrorKinds       map[string]int     `json:"error_kinds,omitempty"`
 	ElapsedSeconds   float64            `json:"elapsed_seconds"` // real
+	Pace             float64            `json:"pace"`            // engine seconds per real second, on average
 	Trusted          bool               `json:"latencies_trusted"`
 	Distrust         string             `json:"distrust,omitempty"`
 	Module           map[string]float64 `json:"module"` // the module's own counters, summed over gateways
@@ -79,7 +80,7 @@ func outcomeOf(r *loadgen.Result, fleet *live.Fleet, w *workload.Workload, gatew
 		Total:          Times{r.Total.Mean, r.Total.P50, r.Total.P99},
 		RequestsPerSec: r.RequestsPerSecond, OutputTokensPerS: r.OutputTokensPerSecond,
 		RequestCoV: r.RequestCoV, Reroutes: r.Reroutes, Errors: r.ErrorCount(), ErrorKinds: r.Errors,
-		ElapsedSeconds: r.ElapsedReal.Seconds(), Trusted: r.Trusted(), Distrust: r.Distrust,
+		ElapsedSeconds: r.ElapsedReal.Seconds(), Pace: r.Pace, Trusted: r.Trusted(), Distrust: r.Distrust,
 		Module: moduleCounters(gateways),
 	}
 	for i, name := range workload.Tiers {
