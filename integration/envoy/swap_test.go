@@ -38,7 +38,7 @@ func swappedUnderLoad(r *rig) {
 				break
 			}
 			if time.Now().After(deadline) {
-				return fmt.Errorf("settings: expose_worker has no effect (%v)", a.err())
+				return fmt.Errorf("settings: expose_worker has no effect, the last answer was %d", a.status)
 			}
 			<-time.After(50 * time.Millisecond)
 		}
