@@ -174,6 +174,26 @@ func TestDecodingSlowsWithTheBatch(t *testing.T) {
 	}
 }
 
+func TestEachDecodeStepReadsTheWholeContext(t *testing.T) {
+	const prompt, output = 1000, 300
+	e := newEngine(t, nil)
+	p := e.Params()
+	if err := e.Submit(0, request(1, 1, prompt, output)); err != nil {
+		t.Fatal(err)
+	}
+	want := p.PrefillTime(prompt)
+	for generated := 1; generated < output; generated++ {
+		want += p.StepBase + p.StepPerRequest + time.Duration(prompt+generated)*p.DecodePerKVToken
+	}
+	events := drain(e)
+	if got := events[len(events)-1].At; got != want {
+		t.Errorf("finished at %v, want %v", got, want)
+	}
+	if busy := e.Stats(want).Busy; busy != want {
+		t.Errorf("busy for %v of %v", busy, want)
+	}
+}
+
 func TestPrefillLeavesDecodingItsShareOfTheStep(t *testing.T) {
 	e := newEngine(t, nil)
 	r := request(1, 1, 64, 30)
@@ -325,7 +345,13 @@ func play(t *rapid.T, p Params, ops []operation, tick time.Duration) ([]Event, *
 				return
 			}
 			now = max(now, next)
-			take(e.Advance(now))
+			events := e.Advance(now)
+			for _, ev := range events {
+				if tick == 0 && ev.At != now {
+					t.Fatalf("NextEvent said %v, the event %+v was before", now, ev)
+				}
+			}
+			take(events)
 		}
 	}
 	accepted, cancelled, refused := 0, 0, 0
@@ -345,8 +371,9 @@ func play(t *rapid.T, p Params, ops []operation, tick time.Duration) ([]Event, *
 		e.check(t)
 	}
 	for _, ok := e.NextEvent(); ok; _, ok = e.NextEvent() {
-		until(now + time.Second)
-		now += time.Second
+		end := now + time.Second
+		until(end)
+		now = end
 	}
 	take(e.Advance(now))
 	s := e.Stats(now)
