@@ -266,6 +266,9 @@ var parameters = []parameter{
 	{"load_bound", []Name{Threshold, CHWBL}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.LoadBound = p.number(at, v, 1.01, 10)
 	}},
+	{"holder_bound", []Name{Threshold}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.HolderBound = p.number(at, v, 1.1, 100)
+	}},
 	{"virtual_nodes", []Name{Threshold, CHWBL, SessionHash}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.VirtualNodes = p.integer(at, v, 1, 1024)
 	}},

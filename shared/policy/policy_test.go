@@ -28,7 +28,7 @@ func TestDefaultsAreWhatTheDocumentedExampleSpellsOut(t *testing.T) {
 func TestEveryParameterIsRead(t *testing.T) {
 	s, err := Parse([]byte(`{"off":true,"pools":[
 		{"name":"chat","index":9,"models":["a","b \u0022c"],"mode":"observe","ring_units":64,"cluster":"blue",
-		 "policy":{"name":"threshold","load_limit":0.5,"min_match_tokens":100,"watermark":0.9,"load_bound":1.5,
+		 "policy":{"name":"threshold","load_limit":0.5,"min_match_tokens":100,"watermark":0.9,"load_bound":1.5,"holder_bound":3,
 		           "virtual_nodes":32,"load_decay_ms":2500,"lease_ms":9000}},
 		{"name":"rest","index":2,"models":["*"],"policy":{"name":"chwbl","load_bound":2}}]}`))
 	if err != nil {
@@ -40,7 +40,7 @@ func TestEveryParameterIsRead(t *testing.T) {
 		{
 			Name: "chat", Index: 9, Models: []string{"a", `b "c`}, Mode: Observe, RingUnits: 64, UnitBytes: 64, Cluster: "blue",
 			Policy: Policy{
-				Name: Threshold, LoadLimit: 0.5, MinMatchTokens: 100, Watermark: 0.9, LoadBound: 1.5,
+				Name: Threshold, LoadLimit: 0.5, MinMatchTokens: 100, Watermark: 0.9, LoadBound: 1.5, HolderBound: 3,
 				VirtualNodes: 32, LoadDecay: 2500 * time.Millisecond, Lease: 9 * time.Second,
 			},
 		},
@@ -136,7 +136,7 @@ func TestParametersOfARuleAreTheOnesItUses(t *testing.T) {
 			for _, u := range q.used {
 				used = used || u == Name(i)
 			}
-			value := map[string]string{"load_limit": "0.5", "watermark": "0.5", "load_bound": "2", "min_match_tokens": "1", "virtual_nodes": "1", "load_decay_ms": "100", "lease_ms": "1000"}[q.name]
+			value := map[string]string{"load_limit": "0.5", "watermark": "0.5", "load_bound": "2", "holder_bound": "3", "min_match_tokens": "1", "virtual_nodes": "1", "load_decay_ms": "100", "lease_ms": "1000"}[q.name]
 			s, err := Parse([]byte(`{"pools":[{"name":"a","models":["*"],"policy":{"` + q.name + `":` + value + `,"name":"` + name + `"}}]}`))
 			if used != (err == nil) {
 				t.Errorf("%s with %s: %v", q.name, name, err)

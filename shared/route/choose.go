@@ -97,7 +97,7 @@ func (c *chooser) threshold() (int, Why) {
 	if c.req.PromptTokens > 0 && c.req.PromptTokens < c.rule.MinMatchTokens {
 		return c.leastLoad(), WhyShort
 	}
-	holders := false
+	holders, bound := false, c.holderBound()
 	for below := int(^uint(0) >> 1); ; {
 		top := c.longest(below)
 		if top == 0 || top < c.rule.MinMatchTokens {
@@ -106,7 +106,7 @@ func (c *chooser) threshold() (int, Why) {
 		floor := top - int(float64(top)*sameLevel)
 		// Holders of more are over the limits, or they would have been picked: no upper bound.
 		if best := c.least(func(i int) bool {
-			return c.d.seen[i].credited >= floor && c.underLimits(i)
+			return c.d.seen[i].credited >= floor && c.underLimits(i) && c.d.seen[i].requests <= bound
 		}, c.tieKey()); best >= 0 {
 			if holders {
 				return best, WhyNextHolder
@@ -138,6 +138,33 @@ func (c *chooser) longest(below int) int {
 
 func (c *chooser) underLimits(i int) bool {
 	return c.d.seen[i].load < fixed(c.rule.LoadLimit) && c.underWatermark(i)
+}
+
+// holderSlack is how many requests a holder may have beyond its bound: near idle the mean says
+// little.
+const holderSlack = 2
+
+// holderBound is the number of requests above which a holder has its share: far more than the
+// pool's mean.
+func (c *chooser) holderBound() int {
+	mean, _ := c.meanRequests()
+	return int(c.rule.HolderBound*mean) + holderSlack
+}
+
+// meanRequests is the mean number of requests of the workers that may be picked, and how many
+// these are.
+func (c *chooser) meanRequests() (mean float64, members int) {
+	total := 0
+	for i := range c.d.seen {
+		if c.in(i) {
+			total += c.d.seen[i].requests
+			members++
+		}
+	}
+	if members == 0 {
+		return 0, 0
+	}
+	return float64(total) / float64(members), members
 }
 
 func (c *chooser) underWatermark(i int) bool { return c.d.seen[i].mark < fixed(c.rule.Watermark) }
@@ -198,18 +225,12 @@ func (c *chooser) addressKey(i int) uint64 {
 // bounded walks the ring from the prefix with bounded loads: first among the workers under the
 // limits, then among all.
 func (c *chooser) bounded() int {
-	total, members := 0, 0
-	for i := range c.d.seen {
-		if c.in(i) {
-			total += c.d.seen[i].requests
-			members++
-		}
-	}
+	mean, members := c.meanRequests()
 	if members == 0 {
 		return -1
 	}
 	bound := ring.Bound{
-		Factor: c.rule.LoadBound, Mean: float64(total) / float64(members), Members: members,
+		Factor: c.rule.LoadBound, Mean: mean, Members: members,
 		Load: func(ref uint16) int {
 			if i := c.at(ref); i >= 0 {
 				return c.d.seen[i].requests

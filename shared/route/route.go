@@ -171,7 +171,7 @@ const (
 	LeftSilent                // no report within the lease
 	LeftAvoid                 // failed or refused a moment ago
 	LeftWatermark             // no KV blocks to spare
-	LeftLoad                  // holder over load_limit
+	LeftLoad                  // as a holder over load_limit or holder_bound
 )
 
 var lefts = [...]string{"", "excluded", "down", "draining", "silent", "avoid", "watermark", "load"}

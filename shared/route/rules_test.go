@@ -59,6 +59,14 @@ func TestEveryParameterChangesADecision(t *testing.T) {
 			},
 			set: func(p *policy.Policy) { p.LoadBound = 1.01 }, why: [2]Why{WhyRing, WhyRing},
 		}, {
+			name: "holder_bound", prepare: func(v *View, req *Request) {
+				for i := range v.Workers {
+					v.Workers[i].InFlight = 10
+				}
+				v.worker(1).InFlight = 15
+			},
+			set: func(p *policy.Policy) { p.HolderBound = 1.1 }, why: [2]Why{WhyHolder, WhySpill},
+		}, {
 			name: "load_decay_ms", rule: policy.LeastLoad,
 			prepare: func(v *View, req *Request) {
 				for i := range v.Workers {

@@ -179,6 +179,7 @@ func (c *chooser) credit(elapsed time.Duration) {
 
 // explain writes one record per worker.
 func (c *chooser) explain() {
+	bound := c.holderBound()
 	for i := range c.view.Workers {
 		w, s := &c.view.Workers[i], &c.d.seen[i]
 		left := s.left
@@ -186,7 +187,7 @@ func (c *chooser) explain() {
 			switch {
 			case c.usesWatermark() && !c.underWatermark(i):
 				left = LeftWatermark
-			case c.rule.Name == policy.Threshold && s.load >= fixed(c.rule.LoadLimit):
+			case c.rule.Name == policy.Threshold && (s.load >= fixed(c.rule.LoadLimit) || s.requests > bound):
 				left = LeftLoad
 			}
 		}

@@ -270,3 +270,32 @@ func TestDownFleetGivesNobody(t *testing.T) {
 		t.Errorf("one left: %+v", d)
 	}
 }
+
+// A tenant with far more than a worker's share must not keep its one holder busy until the
+// engine's own limits: it gets a second home, which then takes its part.
+func TestAHotPrefixGetsASecondHomeBeforeItsHolderDrowns(t *testing.T) {
+	v := fleet(16, policy.Threshold)
+	for i := range v.Workers {
+		v.Workers[i].InFlight, v.Workers[i].MaxRunning = 4, 64
+	}
+	req := &Request{PromptTokens: 4000, RingKey: 7, Matches: []table.Match{{Ref: 1, Units: 240}}}
+	sent := map[uint16]int{}
+	for range 60 {
+		d := choose(req, v)
+		sent[d.Best]++
+		w := v.worker(d.Best)
+		w.InFlight++
+		w.Load = LoadOf(w, 0, w.InFlight)
+		if d.Best != 1 && sent[d.Best] == 1 {
+			req.Matches = append(req.Matches, table.Match{Ref: d.Best, Units: 240}) // it holds the prefix now
+		}
+	}
+	if len(sent) < 3 || len(sent) > 8 {
+		t.Errorf("60 requests at once for one prefix went to %d workers: %v", len(sent), sent)
+	}
+	for ref := range sent {
+		if w := v.worker(ref); w.InFlight > 2*8+holderSlack {
+			t.Errorf("worker %d has %d requests, the mean is 8", ref, w.InFlight)
+		}
+	}
+}
