@@ -236,16 +236,6 @@ func (f *Fleet) Recorded() []Request {
 	return f.notes
 }
 
-// ByAddress returns the worker with an address, or nil.
-func (f *Fleet) ByAddress(address string) *Worker {
-	for _, w := range f.Workers {
-		if w.Address == address {
-			return w
-		}
-	}
-	return nil
-}
-
 type hashingBody struct {
 	io.ReadCloser
 	sum   hash.Hash
