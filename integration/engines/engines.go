@@ -58,6 +58,8 @@ type Fleet struct {
 	status atomic.Int64 // with which status
 
 	mu    sync.Mutex
+	done  sync.Cond // a request has been noted
+	busy  int       // requests not noted yet
 	notes []Request
 	keep  bool
 }
@@ -72,6 +74,7 @@ type Engine interface {
 // Start runs n workers. build makes the engine of each. The caller calls stop.
 func Start(n int, build func(address string) (Engine, error)) (fleet *Fleet, stop func(), err error) {
 	f := &Fleet{}
+	f.done.L = &f.mu
 	stop = func() {
 		for _, w := range f.Workers {
 			w.Kill()
@@ -161,6 +164,7 @@ func (w *Worker) answer(rw http.ResponseWriter, r *http.Request) {
 		w.engine.ServeHTTP(rw, r)
 		return
 	}
+	w.fleet.begin()
 	body := &hashingBody{ReadCloser: r.Body, sum: sha256.New()}
 	r.Body = body
 	out := &hashingWriter{ResponseWriter: rw, sum: sha256.New()}
@@ -199,12 +203,20 @@ func framing(r *http.Request) []string {
 	return nil
 }
 
+func (f *Fleet) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.busy++
+}
+
 func (f *Fleet) add(r Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.busy--
 	if f.keep {
 		f.notes = append(f.notes, r)
 	}
+	f.done.Broadcast()
 }
 
 // RefuseFirst answers the next n requests of the fleet, wherever they arrive,
@@ -228,10 +240,15 @@ func (f *Fleet) Record() {
 	f.notes, f.keep = nil, true
 }
 
-// Recorded closes the notebook and returns what it holds.
+// Recorded closes the notebook and returns what it holds. A client has its
+// answer a moment before the worker has noted the request, so it waits until
+// no request is being served.
 func (f *Fleet) Recorded() []Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for f.busy > 0 {
+		f.done.Wait()
+	}
 	f.keep = false
 	return f.notes
 }
