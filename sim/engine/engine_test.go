@@ -213,6 +213,30 @@ func TestPrefillLeavesDecodingItsShareOfTheStep(t *testing.T) {
 	}
 }
 
+func TestDecodingRequestsTakeTheirTokensFromTheStepsBudget(t *testing.T) {
+	e := newEngine(t, func(p *Params) { p.MaxRunning = 10; p.StepTokens = 20 })
+	for id := range uint64(5) {
+		_ = e.Submit(0, request(id, uint32(id), 1, 500))
+	}
+	e.Advance(time.Second)
+	before := e.Stats(time.Second).Steps
+	_ = e.Submit(time.Second, request(9, 9, 16, 2))
+	for {
+		at, ok := e.NextEvent()
+		if !ok {
+			t.Fatal("no first token")
+		}
+		if events := e.Advance(at); len(events) > 0 && events[0].ID == 9 {
+			break
+		}
+	}
+	// Five of twenty tokens go to decoding: 15 prompt tokens in one step, the
+	// last in a second; a third has begun.
+	if got := e.counters.Steps - before; got != 3 {
+		t.Errorf("%d steps for 16 prompt tokens, want 3", got)
+	}
+}
+
 func TestQueueAboveItsLimitIsRefused(t *testing.T) {
 	e := newEngine(t, func(p *Params) { p.MaxRunning = 2; p.MaxQueued = 3 })
 	refused := 0
