@@ -5,9 +5,9 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/warmpath/warmpath/sim/pace"
-	"testing/iotest"
 )
 
 func listen(t testing.TB) net.Listener {
