@@ -232,8 +232,13 @@ func (m maker) body(ep Endpoint) object {
 		tools = append(tools, m.any(3))
 	}
 	all := object{
-		{"model", m.or(m.str())}, {"temperature", m.number()}, {"stream", true}, {"max_tokens", m.number()},
-		{"metadata", object{{"model", "decoy"}, {"messages", m.any(2)}}}, {"cache_salt", m.str()}, {m.str(), m.any(3)},
+		{"model", m.or(m.str())},
+		{"temperature", m.number()},
+		{"stream", true},
+		{"max_tokens", m.number()},
+		{"metadata", object{{"model", "decoy"}, {"messages", m.any(2)}}},
+		{"cache_salt", m.str()},
+		{m.str(), m.any(3)},
 	}
 	if m.IntN(3) == 0 {
 		all = append(all, pair{m.pick("tools", "functions"), m.or(tools)})

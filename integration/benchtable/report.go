@@ -41,8 +41,12 @@ func lag(c *cell, millis float64) string {
 // are the later round's.
 func (c *cell) keepLeast(o *cell) {
 	for _, t := range [][2]*float64{
-		{&o.LookupP50Micros, &c.LookupP50Micros}, {&o.LookupP99Micros, &c.LookupP99Micros}, {&o.RequestMicros, &c.RequestMicros},
-		{&o.NothingMicros, &c.NothingMicros}, {&o.ChangeMicros, &c.ChangeMicros}, {&o.BaseMillis, &c.BaseMillis},
+		{&o.LookupP50Micros, &c.LookupP50Micros},
+		{&o.LookupP99Micros, &c.LookupP99Micros},
+		{&o.RequestMicros, &c.RequestMicros},
+		{&o.NothingMicros, &c.NothingMicros},
+		{&o.ChangeMicros, &c.ChangeMicros},
+		{&o.BaseMillis, &c.BaseMillis},
 	} {
 		*t[0] = min(*t[0], *t[1])
 	}

@@ -64,7 +64,8 @@ func newPrompts(n int, rng *rand.Rand) (*prompts, error) {
 	}
 	p.broken = [][]byte{
 		[]byte(`{"model":"m","messages":[{"role":"user","content":"cut o`),
-		[]byte(`["no object"]`), []byte(`{"model":"m"}`), []byte(`{"messages":7}`), {0x1f, 0x8b, 0, 1, 2, 3},
+		[]byte(`["no object"]`), []byte(`{"model":"m"}`), []byte(`{"messages":7}`),
+		{0x1f, 0x8b, 0, 1, 2, 3},
 		[]byte(strings.Repeat(`{"messages":[`, 2000)),
 	}
 	return p, nil

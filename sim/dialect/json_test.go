@@ -14,7 +14,8 @@ import (
 func checkAgainstStandard(t interface {
 	Helper()
 	Fatalf(string, ...any)
-}, body []byte) {
+}, body []byte,
+) {
 	t.Helper()
 	root, ok := valid(body)
 	want := json.Valid(body)

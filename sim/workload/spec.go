@@ -171,8 +171,11 @@ func (s Spec) Validate() error {
 		path string
 		Lengths
 	}{
-		{"system_prompt", s.SystemPrompt}, {"first_message", s.FirstMessage}, {"user_message", s.UserMessage},
-		{"documents", s.Documents.Lengths}, {"answer", s.Answer},
+		{"system_prompt", s.SystemPrompt},
+		{"first_message", s.FirstMessage},
+		{"user_message", s.UserMessage},
+		{"documents", s.Documents.Lengths},
+		{"answer", s.Answer},
 	} {
 		if l.path == "documents" && s.Documents.Share == 0 {
 			continue
