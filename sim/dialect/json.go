@@ -59,7 +59,7 @@ func (n node) fields(f func(key string, v node) bool) {
 	}
 	for at := skipSpace(n, 1); n[at] != '}'; {
 		end := skipString(n, at)
-		key := string(node(n[at:end]).appendText(nil))
+		key := string(n[at:end].appendText(nil))
 		at = skipSpace(n, skipSpace(n, end)+1) // the colon
 		end = skipValue(n, at)
 		if !f(key, n[at:end]) {

@@ -66,7 +66,6 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 type call struct {
 	body     []byte
 	parser   dialect.Parser
-	blocks   []engine.BlockHash
 	requests []engine.Request
 	flows    []flow // written by the driver
 	seen     []flow // copy of them, and what was written to the client

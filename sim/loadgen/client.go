@@ -141,7 +141,7 @@ var (
 func (s *stream) read(clock *pace.Clock, sent time.Duration, o *Outcome) (finished bool, err error) {
 	for {
 		line, err := s.line()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return finished, nil
 		}
 		if err != nil {
@@ -178,9 +178,9 @@ func (s *stream) read(clock *pace.Clock, sent time.Duration, o *Outcome) (finish
 // before it. It is valid until the next call.
 func (s *stream) line() ([]byte, error) {
 	line, err := s.reader.ReadSlice('\n')
-	if err == bufio.ErrBufferFull {
+	if errors.Is(err, bufio.ErrBufferFull) {
 		s.long = s.long[:0]
-		for err == bufio.ErrBufferFull {
+		for errors.Is(err, bufio.ErrBufferFull) {
 			s.long = append(s.long, line...)
 			line, err = s.reader.ReadSlice('\n')
 		}

@@ -17,7 +17,7 @@ var answerWords = [...]string{
 	"list", "like", "than", "long", "one",
 }
 
-// A Fingerprint sums a whole prompt up in 64 bits; the answer depends on it
+// Fingerprint sums a whole prompt up in 64 bits; the answer depends on it
 // alone, so every worker and every routing policy gives the same answer.
 func Fingerprint(prompt []Token) uint64 {
 	h := uint64(len(prompt)) + 0x9e3779b97f4a7c15

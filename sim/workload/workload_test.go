@@ -185,10 +185,11 @@ func TestSameSeedSameWorkloadOtherSeedAnother(t *testing.T) {
 		c.Answered([]byte("Yes."))
 		return string(c.Body()) + w.Sessions[3].Start.String()
 	}
-	if body(1) != body(1) {
+	first := body(1)
+	if again := body(1); first != again {
 		t.Error("one seed gave two workloads")
 	}
-	if body(1) == body(2) {
+	if first == body(2) {
 		t.Error("two seeds gave one workload")
 	}
 }
