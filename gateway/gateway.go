@@ -21,6 +21,7 @@ type Gateway struct {
 	host     *hostsim.Host
 	fleet    *hostsim.Fleet
 	proxy    *httputil.ReverseProxy
+	upstream *http.Transport
 	metrics  *metrics
 	access   *accessLog
 	listener net.Listener
@@ -44,7 +45,7 @@ func New(ctx context.Context, cfg Config) (*Gateway, error) {
 		g.closeModule()
 		return nil, err
 	}
-	transport := &http.Transport{
+	g.upstream = &http.Transport{
 		MaxIdleConns:        4096,
 		MaxIdleConnsPerHost: 1024,
 		IdleConnTimeout:     90 * time.Second,
@@ -53,7 +54,7 @@ func New(ctx context.Context, cfg Config) (*Gateway, error) {
 	}
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
-		Transport:      &attempts{endpoints: cfg.Endpoints, transport: transport, metrics: g.metrics, firstByte: cfg.FirstByteTimeout},
+		Transport:      &attempts{endpoints: cfg.Endpoints, transport: g.upstream, metrics: g.metrics, firstByte: cfg.FirstByteTimeout},
 		ModifyResponse: g.modifyResponse,
 		ErrorHandler:   g.proxyError,
 		FlushInterval:  -1, // each token at once
@@ -170,6 +171,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		}
 	}
 	serving.Wait()
+	g.upstream.CloseIdleConnections()
 	g.closeModule()
 	return err
 }

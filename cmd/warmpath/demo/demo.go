@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"time"
 
@@ -66,6 +67,7 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 		Policies: map[string]*Outcome{},
 	}
 	for _, policy := range opts.Policies {
+		runtime.GC() // what one run leaves behind is not the next one's work
 		outcome, err := runPolicy(ctx, opts, w, policy)
 		if err != nil {
 			return report, fmt.Errorf("run %s: %w", policy.Name, err)
