@@ -20,6 +20,8 @@ import (
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/gateway"
 	"github.com/warmpath/warmpath/hostsim"
+	"github.com/warmpath/warmpath/shared/table"
+	"github.com/warmpath/warmpath/shared/wire"
 	"github.com/warmpath/warmpath/sim/engine"
 	"github.com/warmpath/warmpath/sim/live"
 	"github.com/warmpath/warmpath/sim/loadgen"
@@ -199,10 +201,14 @@ func startGateways(ctx context.Context, services *errgroup.Group, opts Options, 
 	return gateways, nil
 }
 
-// tableReady looks for the module's word that a table is there.
+// tableReady looks for the courier's word that the table is complete.
 func tableReady(h *hostsim.Host) bool {
-	meta, _, ok := h.SharedData("warmpath", "wp.default.1.meta")
-	return ok && len(meta) > 0
+	value, _, ok := h.SharedData("warmpath", wire.NewKeys("default").Meta())
+	if !ok {
+		return false
+	}
+	meta, err := table.DecodeMeta(value)
+	return err == nil && meta.Ready
 }
 
 // PolicyNames lists what --policies takes.
