@@ -61,7 +61,7 @@ func (a *attempts) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		x.tried = append(x.tried, address)
 		resp, err := a.once(req, x, address)
-		again := n <= retries && (err != nil && req.Context().Err() == nil && !errors.Is(err, errFirstByteTimeout) ||
+		again := n <= retries && (err != nil && req.Context().Err() == nil && x.bodyFailed() == nil && !errors.Is(err, errFirstByteTimeout) ||
 			err == nil && retriable(resp.StatusCode))
 		if again && !x.replayable() {
 			a.metrics.retryImpossible.Inc()

@@ -35,8 +35,8 @@ type Config struct {
 	// BodyLimitBytes bounds a request body that the module holds (413 above).
 	// It should be the module's body_cap_bytes or more. Default 8 MiB.
 	BodyLimitBytes int
-	// HeldTimeout ends a request that the module holds and never releases (504).
-	// Default 30 s.
+	// HeldTimeout ends a request that the module holds and never releases (504),
+	// or whose client sends nothing more of a held body (408). Default 30 s.
 	HeldTimeout time.Duration
 	// FirstByteTimeout bounds the wait for one attempt's response headers: a
 	// long prefill of a request that isn't streamed fits in. Default 10 min.
@@ -45,7 +45,8 @@ type Config struct {
 	// engine that dies mid-stream may leave its socket open and silent. Default
 	// 60 s.
 	TokenTimeout time.Duration
-	// RequestTimeout bounds the whole exchange. 0: no bound, as streams are long.
+	// RequestTimeout bounds the whole exchange: 504 before response headers, a cut
+	// after. 0: no bound, as streams are long.
 	RequestTimeout time.Duration
 	// DrainTimeout is how long Run lets open exchanges finish. Default 30 s.
 	DrainTimeout time.Duration

@@ -37,6 +37,7 @@ type exchange struct {
 	respTrail  *hostsim.HeaderMap
 	reply      *hostsim.LocalReply
 	reset      string
+	bodyErr    error // why the rest of a streamed request body cannot be read
 
 	// Below: the handler's goroutine only.
 	body     *bytes.Buffer // the whole request body, once it is known whole
@@ -65,6 +66,13 @@ func (x *exchange) upstream() string {
 		return ""
 	}
 	return x.tried[len(x.tried)-1]
+}
+
+// bodyFailed is why a streamed request body broke off, nil if it didn't.
+func (x *exchange) bodyFailed() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.bodyErr
 }
 
 func (x *exchange) signal() {

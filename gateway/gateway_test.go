@@ -303,6 +303,7 @@ func TestWhateverEndsAnExchangeTheModuleHearsOnce(t *testing.T) {
 	short := func(c *Config) {
 		c.HeldTimeout, c.FirstByteTimeout, c.TokenTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
 	}
+	brief := func(c *Config) { c.RequestTimeout = 50 * time.Millisecond }
 	long := func(*Config) {}
 	for _, c := range []struct {
 		name  string
@@ -315,6 +316,9 @@ func TestWhateverEndsAnExchangeTheModuleHearsOnce(t *testing.T) {
 		{"a refusal by the module", long, "refuse", false, "429"},
 		{"held for ever", short, "hold", false, "504"},
 		{"no first byte", short, "dest=" + hang, false, "504"},
+		{"all time is up while held", brief, "hold", false, "504"},
+		{"all time is up before headers", brief, "dest=" + hang, false, "504"},
+		{"all time is up in mid-stream", brief, "dest=" + silent, false, "200 cut"},
 		{"silence in mid-stream", short, "dest=" + silent, false, "200 cut"},
 		{"reset in mid-stream", long, "dest=" + midReset, false, "200 cut"},
 		{"client leaves while held", long, "hold", true, "left"},

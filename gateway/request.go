@@ -1,10 +1,14 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -60,22 +64,30 @@ func (x *exchange) admit() bool {
 		select {
 		case <-x.wake:
 		case <-x.r.Context().Done():
-			x.log.details = "client_left_while_held"
+			if !x.timedOut() {
+				x.log.details = "client_left_while_held"
+				panic(http.ErrAbortHandler)
+			}
+			x.refuse(http.StatusGatewayTimeout, "the request took too long\n", "request_timeout")
+			x.finish()
 			return false
 		case <-timer.C:
-			x.vm.Do(func() {
-				x.stream.SendLocalReply(http.StatusGatewayTimeout, nil, []byte("held too long\n"), "held_timeout")
-			})
+			x.refuse(http.StatusGatewayTimeout, "held too long\n", "held_timeout")
 			timer.Reset(time.Second)
 		}
 	}
 }
 
 // readHeldBody feeds body pieces for as long as the module holds the headers.
-// It reports false when the client broke off.
+// It reports false when the body cannot be read to its end: the client broke
+// off, fell silent or framed it wrongly. Who is still there is told so.
 func (x *exchange) readHeldBody() bool {
 	buf := chunkPool.Get().(*[]byte)
 	defer chunkPool.Put(buf)
+	conn := http.NewResponseController(x.w)
+	// What comes after the body (the next request, a client that leaves) is
+	// waited for without a limit.
+	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
 	for {
 		x.mu.Lock()
 		going := x.reqHeaders != nil || x.reply != nil || x.reset != ""
@@ -83,6 +95,7 @@ func (x *exchange) readHeldBody() bool {
 		if going {
 			return true
 		}
+		_ = conn.SetReadDeadline(x.silenceEnds())
 		n, err := x.r.Body.Read(*buf)
 		if n > 0 || err == io.EOF {
 			x.vm.Do(func() { x.stream.RequestData((*buf)[:n], err == io.EOF) })
@@ -91,10 +104,42 @@ func (x *exchange) readHeldBody() bool {
 			return true
 		}
 		if err != nil {
-			x.log.details = "client_body_error"
+			x.badBody(err)
 			return false
 		}
 	}
+}
+
+// silenceEnds is when a client that sends no more of a held body is given up.
+func (x *exchange) silenceEnds() time.Time {
+	end := time.Now().Add(x.g.cfg.HeldTimeout)
+	if d, ok := x.r.Context().Deadline(); ok && d.Before(end) {
+		return d
+	}
+	return end
+}
+
+// badBody answers a request whose body cannot be read. The module doesn't hear
+// of the answer: to it the client left, which says nothing about a worker.
+func (x *exchange) badBody(err error) {
+	status, text := http.StatusBadRequest, "the request body could not be read\n"
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		status, text = http.StatusRequestTimeout, "the request body did not arrive in time\n"
+	}
+	x.writeReply(&hostsim.LocalReply{
+		Headers: hostsim.NewHeaderMap(":status", strconv.Itoa(status), "content-type", "text/plain", "connection", "close"),
+		Body:    []byte(text), Details: "client_body_error",
+	})
+}
+
+// timedOut says whether the exchange's own time is up, not the client gone.
+func (x *exchange) timedOut() bool {
+	return errors.Is(x.r.Context().Err(), context.DeadlineExceeded)
+}
+
+// refuse answers by way of the module, as a proxy's own reply.
+func (x *exchange) refuse(status int, text, details string) {
+	x.vm.Do(func() { x.stream.SendLocalReply(status, nil, []byte(text), details) })
 }
 
 // released notes where the module wants the request to go.
@@ -190,6 +235,9 @@ func (b *requestBody) Read(p []byte) (int, error) {
 				return 0, err
 			}
 		} else if err != nil {
+			x.mu.Lock()
+			x.bodyErr = err // the client's doing, whatever the transport makes of it
+			x.mu.Unlock()
 			return 0, err
 		}
 	}

@@ -192,9 +192,14 @@ func (b *responseBody) Close() error {
 // didn't answer. The module hears of it as a reset and its answer is sent on.
 func (g *Gateway) proxyError(_ http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r.Context())
-	if r.Context().Err() != nil {
-		x.log.details = "client_left"
+	bodyErr, timedOut := x.bodyFailed(), x.timedOut()
+	switch {
+	case bodyErr != nil && !timedOut:
+		x.badBody(bodyErr)
 		return
+	case r.Context().Err() != nil && !timedOut:
+		x.log.details = "client_left"
+		panic(http.ErrAbortHandler) // an empty return would be a 200 to one that half closed
 	}
 	x.log.details = failureDetails(err)
 	x.vm.Do(func() {
@@ -202,6 +207,8 @@ func (g *Gateway) proxyError(_ http.ResponseWriter, r *http.Request, err error) 
 		info.UpstreamAddress, info.UpstreamRequestAttemptCount = x.upstream(), uint64(len(x.tried))
 		info.UpstreamTransportFailureReason = err.Error()
 		switch {
+		case timedOut:
+			x.stream.SendLocalReply(http.StatusGatewayTimeout, nil, []byte("the request took too long\n"), "request_timeout")
 		case errors.Is(err, errFirstByteTimeout):
 			x.stream.SendLocalReply(http.StatusGatewayTimeout, nil, []byte("upstream did not answer in time\n"), "response_timeout")
 		default:

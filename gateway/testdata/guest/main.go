@@ -22,12 +22,13 @@ func (*vm) NewPluginContext(uint32) types.PluginContext { return &plugin{} }
 
 type plugin struct {
 	types.DefaultPluginContext
-	done, chunks abi.Metric
-	body         abi.Scratch
+	done, chunks, answers abi.Metric
+	body                  abi.Scratch
 }
 
 func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	p.done, _ = abi.DefineMetric(abi.Counter, "guest.done")
+	p.answers, _ = abi.DefineMetric(abi.Counter, "guest.answers")
 	p.chunks, _ = abi.DefineMetric(abi.Counter, "guest.response_chunks")
 	return types.OnPluginStartStatusOK
 }
@@ -73,6 +74,11 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 	case "panic":
 		panic("asked for")
 	}
+	return types.ActionContinue
+}
+
+func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
+	s.plugin.answers.Add(1)
 	return types.ActionContinue
 }
 
