@@ -116,7 +116,7 @@ func (d *document) marshal() []byte {
 
 // edit returns a copy changed by f.
 func (d *document) edit(f func(*document) error) (*document, error) {
-	c := &document{off: d.off, fixed: d.fixed, derived: d.derived}
+	c := &document{off: d.off, pools: make([]map[string]any, 0, len(d.pools)), fixed: d.fixed, derived: d.derived}
 	for _, pool := range d.pools {
 		m := make(map[string]any, len(pool))
 		for k, v := range pool {

@@ -1,0 +1,18 @@
+package control
+
+import "testing"
+
+func TestThePolicyWithoutPoolsCanBeSwitchedOffAndOn(t *testing.T) {
+	d, err := parsePolicy("policy", []byte(`pools: []`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, off := range []bool{true, false} {
+		if d, err = d.withOff(off); err != nil {
+			t.Fatalf("off %t: %v", off, err)
+		}
+		if d.parsed.Off != off {
+			t.Errorf("off is %t, want %t", d.parsed.Off, off)
+		}
+	}
+}
