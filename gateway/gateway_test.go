@@ -358,6 +358,12 @@ func TestWhateverEndsAnExchangeTheModuleHearsOnce(t *testing.T) {
 				t.Errorf("client saw %q, want %q", got, c.want)
 			}
 			eventually(t, "done ran", func() bool { return counter(g, "guest.done") == 1 })
+			if got == "left" && counter(g, "guest.upstream_failures") != 0 {
+				t.Error("the client left and the module hears of a worker that failed")
+			}
+			if c.body == "dest="+midReset && counter(g, "guest.upstream_failures") != 1 {
+				t.Error("the module doesn't hear that the worker failed")
+			}
 		})
 	}
 }

@@ -152,6 +152,8 @@ func (b *responseBody) feed(p []byte) int {
 			x.stream.ResponseTrailers(trailerMap(b.resp.Trailer))
 		case err == nil || b.eof:
 			x.stream.ResponseData(p[:n], b.eof)
+		case errors.Is(x.r.Context().Err(), context.Canceled):
+			x.log.details = "client_left" // the attempt went with it: no word about the worker
 		default:
 			x.log.details = failureDetails(err)
 			x.stream.UpstreamReset(x.log.details)

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -22,12 +23,13 @@ func (*vm) NewPluginContext(uint32) types.PluginContext { return &plugin{} }
 
 type plugin struct {
 	types.DefaultPluginContext
-	done, chunks, answers abi.Metric
-	body                  abi.Scratch
+	done, chunks, answers, failures abi.Metric
+	body                            abi.Scratch
 }
 
 func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	p.done, _ = abi.DefineMetric(abi.Counter, "guest.done")
+	p.failures, _ = abi.DefineMetric(abi.Counter, "guest.upstream_failures")
 	p.answers, _ = abi.DefineMetric(abi.Counter, "guest.answers")
 	p.chunks, _ = abi.DefineMetric(abi.Counter, "guest.response_chunks")
 	return types.OnPluginStartStatusOK
@@ -87,4 +89,14 @@ func (s *stream) OnHttpResponseBody(int, bool) types.Action {
 	return types.ActionContinue
 }
 
-func (s *stream) OnHttpStreamDone() { s.plugin.done.Add(1) }
+// upstreamTerminated is Envoy's response flag for a connection that the upstream
+// ended.
+const upstreamTerminated = 1 << 6
+
+func (s *stream) OnHttpStreamDone() {
+	flags, _ := abi.Property("response\x00flags", &s.plugin.body)
+	if len(flags) == 8 && binary.LittleEndian.Uint64(flags)&upstreamTerminated != 0 {
+		s.plugin.failures.Add(1)
+	}
+	s.plugin.done.Add(1)
+}
