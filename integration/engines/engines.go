@@ -15,6 +15,7 @@ import (
 	"hash"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -71,6 +72,22 @@ type Engine interface {
 	Close() error
 }
 
+// Listen takes a loopback port from below the range that systems hand out to
+// outgoing connections (32768 on Linux, 49152 elsewhere). Whoever closes the
+// listener finds the port free again later: no connection, least of all one
+// that tries this very port, is given it as its own.
+func Listen() (net.Listener, error) {
+	var last error
+	for range 100 {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(17000)))
+		if err == nil {
+			return listener, nil
+		}
+		last = err
+	}
+	return nil, last
+}
+
 // Start runs n workers. build makes the engine of each. The caller calls stop.
 func Start(n int, build func(address string) (Engine, error)) (fleet *Fleet, stop func(), err error) {
 	f := &Fleet{}
@@ -82,7 +99,7 @@ func Start(n int, build func(address string) (Engine, error)) (fleet *Fleet, sto
 		}
 	}
 	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := Listen()
 		if err != nil {
 			stop()
 			return nil, nil, fmt.Errorf("listen for a worker: %w", err)

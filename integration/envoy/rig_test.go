@@ -287,7 +287,7 @@ func (r *rig) examplePath(name string) string {
 // freeAddress is a loopback address that was free a moment ago.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := engines.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
