@@ -45,10 +45,11 @@ func (s *stream) OnHttpStreamDone() {
 }
 
 // doneHeld ends a request that was never released: its client left, or the
-// proxy never showed us the body.
+// proxy never showed us the body. A proxy that has shown one is set up well:
+// there it was the client.
 func (s *stream) doneHeld() {
 	vm := s.plugin.vm
-	if s.bodySeen {
+	if s.bodySeen || s.plugin.bodies {
 		vm.metrics.Inc(metrics.HeldAborted, 0)
 		return
 	}

@@ -137,6 +137,7 @@ type Plugin struct {
 	elsewhere uint64 // of those, answers by another worker
 	misrouted bool   // that was told
 	neverHeld bool   // a hold without a body was told
+	bodies    bool   // the proxy shows us the bodies of held requests
 }
 
 // OnPluginStart reads the configuration. A bad one is refused, and the proxy

@@ -44,6 +44,25 @@ func TestAWorkingSetUpIsNotComplainedAbout(t *testing.T) {
 	p.idle()
 }
 
+// TestClientsThatSendNoBodyAreNoWrongSetUp: they leave, or are cut off, while
+// the headers are held.
+func TestClientsThatSendNoBodyAreNoWrongSetUp(t *testing.T) {
+	p := start(t, modules.full, `{}`, 1)
+	p.advance(time.Second)
+	p.send(0, post("/v1/chat/completions"), chat("m", 300, "hello"), 0).Close()
+	x := &exchange{}
+	x.Stream = p.fleet.Plugins[0][0].NewStream(&x.out)
+	x.RequestHeaders(post("/v1/chat/completions"), false)
+	if held, _ := x.RequestHeld(); !held {
+		t.Fatal("headers without their body are not held")
+	}
+	x.Close()
+	if len(p.logs) != 0 {
+		t.Errorf("%v", p.logs)
+	}
+	p.idle()
+}
+
 // logged counts the log lines that contain a text.
 func (p *proxy) logged(text string) (n int) {
 	for _, line := range p.logs {
