@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/fleet"
 	"github.com/warmpath/warmpath/filter/metrics"
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/table"
@@ -179,13 +180,15 @@ func (u *update) fingerprint() uint64 {
 }
 
 // readPage gets a page into the courier's own buffer, where it may be changed.
-// An absent or damaged page is an empty one.
+// An absent or damaged page is an empty one. A page is checked whole the first
+// time this courier meets it; from then on nobody else writes it.
 func (c *Courier) readPage(key string, bits uint8, index uint32) (page table.Page, cas uint32, status abi.Status) {
 	value, cas, status := abi.SharedData(key, &c.value)
 	page = c.page[:]
 	if status == abi.OK && len(value) == table.PageBytes {
 		copy(page, value)
-		if page.Check() == nil && page.Bits() == bits && page.Index() == index {
+		if c.known.has(bits, index) && fleet.IsPage(page, bits, index) ||
+			page.Check() == nil && page.Bits() == bits && page.Index() == index {
 			return page, cas, status
 		}
 		c.metrics.Inc(metrics.BadData, metrics.BadPage)
@@ -198,10 +201,31 @@ func (c *Courier) writePage(index uint32, page table.Page, cas uint32, status ab
 	if !c.writeOver(c.fleet.Keys.PageView(page.Bits(), index), page, cas, status) {
 		return false
 	}
+	c.known.add(page.Bits(), index)
 	c.fleet.Pages.Forget(index)
 	c.metrics.Inc(metrics.PagesWritten, 0)
 	return true
 }
+
+// knownPages are the pages that a courier has written itself in its term.
+type knownPages struct {
+	bits uint8
+	set  [1 << 16 / 64]uint64
+}
+
+func (k *knownPages) has(bits uint8, index uint32) bool {
+	return k.bits == bits && k.set[index/64]>>(index%64)&1 != 0
+}
+
+func (k *knownPages) add(bits uint8, index uint32) {
+	if k.bits != bits {
+		k.forget()
+		k.bits = bits
+	}
+	k.set[index/64] |= 1 << (index % 64)
+}
+
+func (k *knownPages) forget() { *k = knownPages{} }
 
 // tell logs what control sent wrongly, the first time and then seldom.
 func (c *Courier) tell(what string) {

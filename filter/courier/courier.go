@@ -46,6 +46,7 @@ type Courier struct {
 	resync     resync
 	sweep      sweep
 	batch      batch
+	known      knownPages
 	busy       bool // the tick is shortened
 	ask        bool // the changes don't fit our table: ask for the whole
 	inside     bool // a slice is running; still true in the next one: it panicked
@@ -144,6 +145,7 @@ func (c *Courier) lose() {
 	c.update.drop()
 	c.resync.drop()
 	c.sweep = sweep{}
+	c.known.forget()
 }
 
 // work does one slice of whatever waits.

@@ -55,7 +55,7 @@ func (p *Pages) Get(index uint32) table.Page {
 	// Only the courier writes pages, and it checks them whole. The magic,
 	// size class and index are looked at again because another plugin may
 	// share the key space.
-	p.there[line] = copy(room, value) == table.PageBytes && len(value) == table.PageBytes && isPage(room, p.bits, index)
+	p.there[line] = copy(room, value) == table.PageBytes && len(value) == table.PageBytes && IsPage(room, p.bits, index)
 	return p.answer(line, room)
 }
 
@@ -73,7 +73,8 @@ func (p *Pages) answer(line uint32, room table.Page) table.Page {
 	return room
 }
 
-// isPage is the cheap part of table.Page.Check.
-func isPage(p table.Page, bits uint8, index uint32) bool {
+// IsPage is the cheap part of table.Page.Check, for pages that were checked
+// whole before. p has PageBytes.
+func IsPage(p table.Page, bits uint8, index uint32) bool {
 	return p[0] == 0x50 && p[1] == 0x57 && p[2] == table.Wire && p.Bits() == bits && p.Index() == index
 }

@@ -2,15 +2,20 @@
 //
 // A prompt travels through it like this: Salt names everything but the text that an engine
 // keys its prefix cache with (pool, adapter, cache salt, mode); Reset starts a Chain from that
-// salt; Write (canonical bytes) or WriteTokens (token ids) chains one 64-byte unit after the
-// other, each hashed with HighwayHash-64 under a key that contains the fingerprint before it;
-// TurnEnd marks the ends of messages; Finish returns the few positions worth asking the
-// cache-location table about. Two prompts have equal fingerprints at unit n exactly when their
-// salts and their first n units are equal (up to 64-bit collisions).
+// salt; Write (canonical bytes) or WriteTokens (token ids) feeds it 64-byte units; TurnEnd marks
+// the ends of messages; Finish returns the few positions worth asking the cache-location table
+// about. Two prompts have equal fingerprints at unit n exactly when their salts and their first
+// n units are equal (up to 64-bit collisions).
 //
-// HighwayHash is keyed and was chosen for that: a client cannot search for colliding prefixes
-// offline without the key schedule, and the same function runs in assembly natively and as
-// plain Go inside WebAssembly.
+// The chain goes from segment to segment: a segment ends at each position of the schedule, and
+//
+//	fingerprint(n) = HighwayHash-64(fingerprint at the segment's start, 24 zero bytes, units of the segment to n)
+//
+// so any unit can be a checkpoint, and the text is hashed in pieces of up to 4 KB where they
+// lie. Hashing each unit by itself costs three times as much, most of it for starting and
+// finishing a hash of two blocks.
+//
+// The same function runs in assembly natively and as plain Go inside WebAssembly.
 // Source: J. Alakuijala, B. Cox, J. Wassenberg, "Fast keyed hash/pseudo-random function using
 // SIMD multiply and permute", 2016.
 package fingerprint
@@ -79,21 +84,25 @@ const (
 	sparseStride = 64  // every 1,024 tokens beyond
 )
 
-// keyConstant fills the 24 key bytes that follow the previous fingerprint. It is the
-// hexadecimal expansion of pi's fraction (digits 1 to 48): a number nobody could have picked.
-// Changing it changes every fingerprint and is a new wire version.
-var keyConstant = [24]byte{
-	0x24, 0x3f, 0x6a, 0x88, 0x85, 0xa3, 0x08, 0xd3, 0x13, 0x19, 0x8a, 0x2e,
-	0x03, 0x70, 0x73, 0x44, 0xa4, 0x09, 0x38, 0x22, 0x29, 0x9f, 0x31, 0xd0,
+// chainKey is the key of every segment's hash. It is the hexadecimal expansion of pi's fraction
+// (digits 1 to 64): a number nobody could have picked. Changing it changes every fingerprint and
+// is a new wire version.
+var chainKey = [32]byte{
+	0x24, 0x3f, 0x6a, 0x88, 0x85, 0xa3, 0x08, 0xd3, 0x13, 0x19, 0x8a, 0x2e, 0x03, 0x70, 0x73, 0x44,
+	0xa4, 0x09, 0x38, 0x22, 0x29, 0x9f, 0x31, 0xd0, 0x08, 0x2e, 0xfa, 0x98, 0xec, 0x4e, 0x6c, 0x89,
 }
 
 // Chain computes the fingerprints of one prompt at a time. It owns all its memory (about
-// 12 KB) and never allocates; the zero value is ready after Reset. Not safe for concurrent use.
+// 12 KB) and allocates only its hash, at the first Reset; the zero value is ready after Reset.
+// Not safe for concurrent use.
 type Chain struct {
-	key      [32]byte // previous fingerprint, little endian, then keyConstant
-	previous uint64
+	digest   *highwayhash.Digest64 // of the segment so far
+	previous uint64                // fingerprint at the segment's start
+	began    uint32                // units before the segment
+	end      uint32                // units at its end
 	units    uint32
 
+	head        [32]byte        // what a segment's hash starts with
 	carry       [UnitBytes]byte // the started unit
 	carryLength int
 
@@ -114,9 +123,11 @@ type Chain struct {
 
 // Reset starts a new prompt from a salt.
 func (c *Chain) Reset(salt uint64) {
-	copy(c.key[8:], keyConstant[:])
-	c.previous = salt
+	if c.digest == nil {
+		c.digest, _ = highwayhash.NewDigest64(chainKey[:]) // the key has the right length
+	}
 	c.units = 0
+	c.begin(salt)
 	c.carryLength = 0
 	c.next = denseStride
 	c.stride = sparseStride
@@ -139,7 +150,7 @@ func (c *Chain) RingKey() (key uint64, ok bool) {
 	case c.hasWatch:
 		return c.watched, true
 	}
-	return c.previous, true
+	return c.fingerprint(), true
 }
 
 // Units returns the number of whole units chained since Reset.
@@ -155,14 +166,12 @@ func (c *Chain) Write(p []byte) {
 		if c.carryLength < UnitBytes {
 			return
 		}
-		c.unit(c.carry[:])
+		c.whole(c.carry[:])
 		c.carryLength = 0
 	}
-	for len(p) >= UnitBytes {
-		c.unit(p[:UnitBytes])
-		p = p[UnitBytes:]
-	}
-	c.carryLength = copy(c.carry[:], p)
+	rest := len(p) % UnitBytes
+	c.whole(p[:len(p)-rest])
+	c.carryLength = copy(c.carry[:], p[len(p)-rest:])
 }
 
 // WriteString is Write for a string, without copying it to the heap.
@@ -172,7 +181,7 @@ func (c *Chain) WriteString(s string) {
 		c.carryLength += n
 		s = s[n:]
 		if c.carryLength == UnitBytes {
-			c.unit(c.carry[:])
+			c.whole(c.carry[:])
 			c.carryLength = 0
 		}
 	}
@@ -184,22 +193,57 @@ func (c *Chain) WriteTokens(ids []uint32) {
 		binary.LittleEndian.PutUint32(c.carry[c.carryLength:], id)
 		c.carryLength += 4
 		if c.carryLength == UnitBytes {
-			c.unit(c.carry[:])
+			c.whole(c.carry[:])
 			c.carryLength = 0
 		}
 	}
 }
 
-func (c *Chain) unit(p []byte) {
-	binary.LittleEndian.PutUint64(c.key[:8], c.previous)
-	c.previous = highwayhash.Sum64(p, c.key[:])
-	c.units++
-	if c.units == c.next {
-		c.keepScheduled()
+// begin starts a segment from a fingerprint, or from the salt.
+func (c *Chain) begin(previous uint64) {
+	c.previous, c.began = previous, c.units
+	switch {
+	case c.units < denseEnd:
+		c.end = c.units + denseStride
+	case c.units < middleEnd:
+		c.end = c.units + middleStride
+	default:
+		c.end = c.units + sparseStride
 	}
-	if c.units == c.watch {
-		c.watched, c.hasWatch = c.previous, true
+	binary.LittleEndian.PutUint64(c.head[:], previous)
+	c.digest.Reset()
+	_, _ = c.digest.Write(c.head[:])
+}
+
+// whole chains whole units, stopping at the positions that matter.
+func (c *Chain) whole(p []byte) {
+	for len(p) > 0 {
+		stop := c.end
+		if c.watch > c.units && c.watch < stop {
+			stop = c.watch
+		}
+		n := min(len(p)/UnitBytes, int(stop-c.units))
+		_, _ = c.digest.Write(p[:n*UnitBytes])
+		c.units += uint32(n)
+		p = p[n*UnitBytes:]
+		if c.units == c.end {
+			c.begin(c.digest.Sum64())
+			if c.units == c.next {
+				c.keepScheduled()
+			}
+		}
+		if c.units == c.watch {
+			c.watched, c.hasWatch = c.fingerprint(), true
+		}
 	}
+}
+
+// fingerprint is that of the whole units so far, the salt before the first.
+func (c *Chain) fingerprint() uint64 {
+	if c.units == c.began {
+		return c.previous
+	}
+	return c.digest.Sum64()
 }
 
 // keepScheduled keeps the current position and sets the next one. When the room for the
@@ -242,7 +286,7 @@ func (c *Chain) TurnEnd() {
 	if c.turnCount > 0 && c.turns[(c.turnCount-1)%maxTurnEnds].End == c.units {
 		return
 	}
-	c.turns[c.turnCount%maxTurnEnds] = Checkpoint{Fingerprint: c.previous, End: c.units, TurnEnd: true}
+	c.turns[c.turnCount%maxTurnEnds] = Checkpoint{Fingerprint: c.fingerprint(), End: c.units, TurnEnd: true}
 	c.turnCount++
 }
 
@@ -287,7 +331,7 @@ func (c *Chain) Finish() []Checkpoint {
 			next++
 		default:
 			if c.units > 0 && (len(out) == 0 || out[len(out)-1].End < c.units) {
-				out = append(out, Checkpoint{Fingerprint: c.previous, End: c.units})
+				out = append(out, Checkpoint{Fingerprint: c.fingerprint(), End: c.units})
 			}
 			return out
 		}

@@ -2,6 +2,7 @@ package table
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"strconv"
 )
 
@@ -186,9 +187,10 @@ func (p Page) Check() error {
 		before = e.Fingerprint
 		digest ^= EntryDigest(&e)
 	}
-	for i := pageHeaderBytes + count*EntryBytes; i < PageBytes; i++ {
-		if p[i] != 0 {
-			return &Error{Offset: i, What: "page: bytes behind the last entry are not zero"}
+	// Entries are multiples of eight bytes, so the tail is looked at by words.
+	for i := pageHeaderBytes + count*EntryBytes; i < PageBytes; i += 8 {
+		if word := binary.LittleEndian.Uint64(p[i:]); word != 0 {
+			return &Error{Offset: i + bits.TrailingZeros64(word)/8, What: "page: bytes behind the last entry are not zero"}
 		}
 	}
 	if digest != p.Digest() {
