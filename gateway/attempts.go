@@ -115,8 +115,18 @@ func (a *attempts) once(req *http.Request, x *exchange, address string) (*http.R
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: cancel}
+	body := &cancelBody{ReadCloser: resp.Body, cancel: cancel}
+	resp.Body = body
+	if w, ok := body.ReadCloser.(io.Writer); ok { // 101: the connection itself
+		resp.Body = &upgradedBody{cancelBody: body, Writer: w}
+	}
 	return resp, nil
+}
+
+// upgradedBody is the worker's side of a connection that left HTTP.
+type upgradedBody struct {
+	*cancelBody
+	io.Writer
 }
 
 // cancelBody releases an attempt's context with its body.

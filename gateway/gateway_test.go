@@ -434,6 +434,51 @@ func TestExpectContinueIsAnsweredWhileTheModuleHolds(t *testing.T) {
 	}
 }
 
+func TestConnectionsThatLeaveHTTPAreJoined(t *testing.T) {
+	const switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+	echo, _ := worker(t, "echo", func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, _ := w.(http.Hijacker).Hijack()
+		defer conn.Close()
+		_, _ = io.WriteString(conn, switched)
+		_, _ = io.Copy(conn, rw)
+	})
+	g := start(t, []string{echo}, nil)
+	conn, err := net.Dial("tcp", g.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	fmt.Fprint(conn, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	back := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(back, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("got %v, %v", resp, err)
+	}
+	for _, said := range []string{"one\n", "two\n"} {
+		fmt.Fprint(conn, said)
+		if heard, err := back.ReadString('\n'); heard != said {
+			t.Errorf("heard %q, %v, want %q", heard, err, said)
+		}
+	}
+	conn.Close()
+	eventually(t, "done ran", func() bool { return counter(g, "guest.done") == 1 })
+}
+
+func TestNoContentTypeIsMadeUp(t *testing.T) {
+	plain, _ := worker(t, "plain", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, _, _ := w.(http.Hijacker).Hijack()
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\nuntil the end")
+		conn.Close()
+	})
+	g := start(t, []string{plain}, nil)
+	for range 30 { // net/http guesses when the body is there before the headers are out
+		if got, ok := post(t, g, "dest="+plain+"\n").Header["Content-Type"]; ok {
+			t.Fatalf("the client sees content type %q, the worker sent none", got)
+		}
+	}
+}
+
 func TestConfigErrorsSayWhatToDo(t *testing.T) {
 	known, _ := NewEndpoints("", "127.0.0.1:1")
 	for want, cfg := range map[string]Config{

@@ -41,6 +41,9 @@ func (g *Gateway) modifyResponse(resp *http.Response) error {
 		return err
 	}
 	applyResponseHeaders(resp, x.respHead)
+	if _, ok := resp.Header["Content-Type"]; !ok {
+		x.w.Header()["Content-Type"] = nil // don't let net/http guess one
+	}
 	if n := len(x.tried); n > 1 {
 		resp.Header.Set(attemptsHeader, strconv.Itoa(n))
 	}
