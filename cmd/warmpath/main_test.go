@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +19,8 @@ func warmpath(args ...string) (code int, out, errs string) {
 }
 
 func TestWrongUseSaysWhatWouldBeRight(t *testing.T) {
+	guarded := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	defer guarded.Close()
 	for _, c := range []struct {
 		args []string
 		want string
@@ -30,6 +34,8 @@ func TestWrongUseSaysWhatWouldBeRight(t *testing.T) {
 		{[]string{"control", "--config", "missing.yaml"}, "missing.yaml"},
 		{[]string{"control", "--listen", "0.0.0.0:0"}, "token"},
 		{[]string{"off", "--control", "http://127.0.0.1:1"}, "is --control right?"},
+		{[]string{"off", "--control", guarded.URL}, "WARMPATH_TOKEN"},
+		{[]string{"sim", "workers", "--count", "0"}, "one worker or more"},
 		{[]string{"nonsense"}, "unknown command"},
 	} {
 		code, _, errs := warmpath(c.args...)

@@ -44,6 +44,9 @@ have saved are still counted.`,
 			}
 			defer resp.Body.Close()
 			answer, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+			if resp.StatusCode == http.StatusUnauthorized {
+				return fmt.Errorf("control service at %s refuses the token (put the one it was started with into the environment variable %s)", controlURL, tokenEnv)
+			}
 			if resp.StatusCode/100 != 2 {
 				return fmt.Errorf("control service answered %s: %s", resp.Status, bytes.TrimSpace(answer))
 			}

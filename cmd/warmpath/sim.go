@@ -38,6 +38,9 @@ timing, cached_tokens and the load.`,
 		Example: "  warmpath sim workers --count 4 --port 9001",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if count < 1 || port < 1 || port+count-1 > 65535 || capacity < engine.BlockTokens || scale <= 0 {
+				return fmt.Errorf("--count %d, --port %d, --capacity-tokens %d, --time-scale %g: want one worker or more on ports up to 65535, a cache of %d tokens or more and a scale above 0", count, port, capacity, scale, engine.BlockTokens)
+			}
 			params := workload.Demo().Fleet.EngineParams(1)
 			params.CapacityBlocks = capacity / engine.BlockTokens
 			for i := range count {

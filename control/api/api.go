@@ -8,6 +8,7 @@
 package api
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
@@ -159,15 +160,18 @@ func (h *handler) fail(w http.ResponseWriter, err error) {
 }
 
 func (h *handler) answer(w http.ResponseWriter, status int, body any) {
-	text, err := json.MarshalIndent(body, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false) // people read it in a terminal
+	if err := enc.Encode(body); err != nil {
 		h.Log.Error("answer can't be written as JSON", "err", err)
 		http.Error(w, "internal", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n'))
+	_, _ = w.Write(text.Bytes())
 }
 
 // body reads a request body of one of the given media types; none given accepts
