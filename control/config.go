@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -104,6 +105,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
 // validate finds what can't work, each with its remedy.
 func (c *Config) validate() error {
 	var errs []error
@@ -120,6 +126,11 @@ func (c *Config) validate() error {
 	}
 	if c.Policy != nil && c.PolicyFile != "" {
 		bad("policy_file", "given beside an inline policy", "keep one of policy and policy_file")
+	}
+	if c.StateFile != "" {
+		if dir := filepath.Dir(c.StateFile); !isDir(dir) {
+			bad("state_file", dir+" is not a directory, the state could never be saved", "make it first")
+		}
 	}
 	interval("coalesce_interval", c.CoalesceInterval, 10*time.Millisecond, time.Second)
 	interval("loads_interval", c.LoadsInterval, 10*time.Millisecond, 10*time.Second)

@@ -122,6 +122,7 @@ func TestWhatCantWorkIsRefusedBeforeAnythingRuns(t *testing.T) {
 		"path without slash":  {Config{Health: discovery.HealthConfig{Path: "health"}}, "health.path"},
 		"index too small":     {Config{Index: index.Config{MaxBytes: 5}}, "index.max_bytes"},
 		"odd size class":      {Config{Publish: publish.Config{MinBits: 7}}, "min_bits"},
+		"state in no folder":  {Config{StateFile: filepath.Join(bad, "state")}, "state_file"},
 		"token with newline":  {Config{Token: "a\nb"}, "token"},
 		"bad list file":       {Config{WorkersFile: bad}, "bad.yaml:2: workers[0].address"},
 		"missing list file":   {Config{WorkersFile: bad + "x"}, "bad.yamlx"},
