@@ -64,6 +64,7 @@ func (c *Courier) startBatch(now int64) {
 				return
 			}
 			c.batch.open = false
+			c.lease.looked = false
 			c.batchAnswered(c.status(), size)
 		})
 	if status != abi.OK {

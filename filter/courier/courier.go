@@ -73,6 +73,7 @@ func (c *Courier) Working() bool { return c.lease.held }
 // Tick does a slice of the courier's work, if this VM is the courier.
 func (c *Courier) Tick(now int64) {
 	c.config = c.fleet.Config()
+	c.lease.looked = false
 	switch c.lease.keep(now) {
 	case leaseNone:
 		return

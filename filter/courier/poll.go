@@ -66,6 +66,7 @@ func (c *Courier) get(now int64, path string, done func(status, size int)) {
 				return
 			}
 			c.poll.open = false
+			c.lease.looked = false
 			done(c.status(), size)
 		})
 	if status != abi.OK {
