@@ -38,8 +38,9 @@ type Config struct {
 	// HeldTimeout ends a request that the module holds and never releases (504),
 	// or whose client sends nothing more of a held body (408). Default 30 s.
 	HeldTimeout time.Duration
-	// FirstByteTimeout bounds the wait for one attempt's response headers: a
-	// long prefill of a request that isn't streamed fits in. Default 10 min.
+	// FirstByteTimeout bounds the wait for one attempt's response headers, and
+	// then for the first piece of its body: engines may send the headers of a
+	// stream at once and prefill for long. Default 10 min.
 	FirstByteTimeout time.Duration
 	// TokenTimeout bounds the silence between two pieces of a response body; an
 	// engine that dies mid-stream may leave its socket open and silent. Default
@@ -64,7 +65,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("gateway: Endpoints is nil: list the workers, or let Endpoints.Follow read them from the control service")
 	}
 	for name, base := range c.Clusters {
-		if u, err := url.Parse(base); err != nil || u.Scheme == "" || u.Host == "" {
+		if u, err := url.Parse(base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			return c, fmt.Errorf("gateway: cluster %q: %q is not a base URL such as http://127.0.0.1:8780", name, base)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -35,14 +36,14 @@ func NewEndpoints(pool string, addresses ...string) (*Endpoints, error) {
 	return e, nil
 }
 
-// Set replaces every pool. An address that isn't ip:port or host:port is
-// refused and the old set stays.
+// Set replaces every pool. An address that isn't ip:port is refused and the old
+// set stays.
 func (e *Endpoints) Set(pools map[string][]string) error {
 	set := &endpointSet{pools: map[string][]string{}, index: map[string]struct{}{}}
 	for pool, addresses := range pools {
 		for _, a := range addresses {
-			if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
-				return fmt.Errorf("endpoint %q of pool %q is not host:port", a, pool)
+			if _, err := netip.ParseAddrPort(a); err != nil {
+				return fmt.Errorf("endpoint %q of pool %q is not ip:port such as 10.0.0.7:8000: the module names workers by address", a, pool)
 			}
 			if _, twice := set.index[a]; !twice {
 				set.index[a] = struct{}{}

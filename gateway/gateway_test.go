@@ -368,6 +368,22 @@ func TestWhateverEndsAnExchangeTheModuleHearsOnce(t *testing.T) {
 	}
 }
 
+func TestALongPrefillIsNoSilence(t *testing.T) {
+	prefilled := make(chan struct{})
+	up, _ := worker(t, "slow", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.(http.Flusher).Flush() // headers at once
+		<-prefilled
+		_, _ = w.Write([]byte("data: 1\n\n"))
+	})
+	g := start(t, []string{up}, func(c *Config) { c.TokenTimeout = 20 * time.Millisecond })
+	resp := post(t, g, "dest="+up+"\n")
+	time.AfterFunc(100*time.Millisecond, func() { close(prefilled) })
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "data: 1\n\n" {
+		t.Fatalf("%q, %v", body, err)
+	}
+}
+
 func TestATrapCostsThatRequestAndNoOther(t *testing.T) {
 	ok, _ := worker(t, "ok", nil)
 	g := start(t, []string{ok}, func(c *Config) { c.VMs = 1 })
@@ -492,7 +508,9 @@ func TestConfigErrorsSayWhatToDo(t *testing.T) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}
 	}
-	if _, err := NewEndpoints("", "no-port"); err == nil {
-		t.Error("an endpoint without a port was taken")
+	for _, bad := range []string{"no-port", "name:80", "10.0.0.7"} {
+		if _, err := NewEndpoints("", bad); err == nil || !strings.Contains(err.Error(), "ip:port") {
+			t.Errorf("endpoint %q: %v", bad, err)
+		}
 	}
 }

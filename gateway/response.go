@@ -88,7 +88,7 @@ type responseBody struct {
 func newResponseBody(x *exchange, resp *http.Response) *responseBody {
 	b := &responseBody{x: x, resp: resp, src: resp.Body}
 	cancel := x.cancel
-	b.idle = time.AfterFunc(x.g.cfg.TokenTimeout, func() {
+	b.idle = time.AfterFunc(x.g.cfg.FirstByteTimeout, func() {
 		if cancel != nil {
 			cancel(errTokenTimeout)
 		}
@@ -137,7 +137,7 @@ func (b *responseBody) count(n int) int {
 // is ready to go on.
 func (b *responseBody) feed(p []byte) int {
 	x := b.x
-	b.idle.Reset(x.g.cfg.TokenTimeout)
+	b.idle.Reset(pick(x.log.bytes > 0, x.g.cfg.TokenTimeout, x.g.cfg.FirstByteTimeout))
 	n, err := b.src.Read(p)
 	b.idle.Stop()
 	if b.eof = errors.Is(err, io.EOF); !b.eof {
