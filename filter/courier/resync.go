@@ -25,10 +25,6 @@ type resync struct {
 
 func (r *resync) drop() { *r = resync{} }
 
-// flagKeepPages tells, with a resync, that control has just restarted and
-// knows less than the gateways.
-const flagKeepPages = 4
-
 // takeResync begins a comparison. Roster, loads and policy count at once: they
 // decide who is alive.
 func (c *Courier) takeResync(header *wire.Header, parts *sections, now int64) bool {
@@ -37,7 +33,7 @@ func (c *Courier) takeResync(header *wire.Header, parts *sections, now int64) bo
 		return false
 	}
 	bits := parts.geometry.Bits
-	keep := header.Flags&flagKeepPages != 0 && c.meta.Ready && c.sameWorkers(parts.roster)
+	keep := header.KeepPages() && c.meta.Ready && c.sameWorkers(parts.roster)
 	if !keep && len(parts.digests) != 8*table.Ranges(bits) {
 		c.tell("resync with " + strconv.Itoa(len(parts.digests)/8) + " digests for " + strconv.Itoa(table.Ranges(bits)) + " ranges")
 		return false

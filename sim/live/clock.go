@@ -25,6 +25,7 @@ type driver struct {
 	clock                 *pace.Clock
 	baseClock, baseEngine time.Duration
 	slowness              float64
+	forget                func() // leaves the clock
 }
 
 // A flow is one sequence in the engine, seen from its handler. The driver
@@ -45,7 +46,7 @@ func newDriver(p engine.Params, clock *pace.Clock) (*driver, error) {
 	d := &driver{engine: e, flows: map[uint64]*flow{}, clock: clock, baseClock: clock.Now(), slowness: 1}
 	d.timer = time.AfterFunc(time.Hour, d.tick)
 	d.timer.Stop()
-	clock.OnChange(d.tick)
+	d.forget = clock.OnChange(d.tick)
 	return d, nil
 }
 
@@ -147,6 +148,7 @@ func (d *driver) stats() engine.Stats {
 }
 
 func (d *driver) close() {
+	d.forget()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true

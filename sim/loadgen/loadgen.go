@@ -164,12 +164,12 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	report := time.NewTicker(200 * time.Millisecond)
 	defer report.Stop()
 	repaced := make(chan struct{}, 1)
-	c.Clock.OnChange(func() {
+	defer c.Clock.OnChange(func() {
 		select {
 		case repaced <- struct{}{}:
 		default:
 		}
-	})
+	})()
 	inFlight, sent := 0, 0
 	for len(pending) > 0 || inFlight > 0 {
 		for len(pending) > 0 && ctx.Err() == nil {

@@ -11,6 +11,8 @@ package pace
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,7 +24,7 @@ type Clock struct {
 	baseEngine time.Duration
 	pace       float64 // engine seconds in one real second
 	top        float64
-	changed    []func()
+	changed    map[*func()]struct{}
 }
 
 // NewClock starts a clock at 0 that runs pace engine seconds a real second.
@@ -62,19 +64,27 @@ func (c *Clock) SetPace(pace float64) {
 	now := time.Now()
 	c.baseEngine, c.baseReal = c.at(now), now
 	c.pace = pace
-	changed := c.changed
+	waiting := slices.Collect(maps.Keys(c.changed))
 	c.mu.Unlock()
-	for _, f := range changed {
-		f()
+	for _, f := range waiting {
+		(*f)()
 	}
 }
 
 // OnChange has f called after every change of pace, so that timers can be set
-// anew. f must be quick; it stays for the clock's life.
-func (c *Clock) OnChange(f func()) {
+// anew, until forget. f must be quick.
+func (c *Clock) OnChange(f func()) (forget func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.changed = append(c.changed[:len(c.changed):len(c.changed)], f)
+	if c.changed == nil {
+		c.changed = map[*func()]struct{}{}
+	}
+	c.changed[&f] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.changed, &f)
+	}
 }
 
 const (
