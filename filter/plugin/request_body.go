@@ -10,7 +10,10 @@ import (
 // OnHttpRequestBody waits for the end of a held request's body. Its size is
 // cumulative while the request is held; a last call may repeat the size.
 func (s *stream) OnHttpRequestBody(size int, endOfStream bool) types.Action {
-	s.bodySeen, s.plugin.bodies = true, true
+	s.bodySeen = true
+	if s.phase == phaseHeld {
+		s.plugin.bodies = true // requests that flow show theirs in any set-up
+	}
 	switch {
 	case s.phase != phaseHeld:
 		return s.resting()
