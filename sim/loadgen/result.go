@@ -2,12 +2,12 @@ package loadgen
 
 import (
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/warmpath/warmpath/sim/spread"
 	"github.com/warmpath/warmpath/sim/workload"
 )
 
@@ -209,26 +209,11 @@ func (rec *recorder) result(real, engine time.Duration) *Result {
 			perWorker = append(perWorker, float64(w.Requests))
 		}
 	}
-	r.RequestCoV = CoV(perWorker)
+	r.RequestCoV = spread.CoV(perWorker)
 	r.Lateness = rec.late.latency()
 	if limit := max(maxLatenessShare*r.TTFT.P50, 50); r.Completed > 0 && r.Lateness.P99 > limit {
 		r.Distrust = fmt.Sprintf("1 %% of the requests were sent more than %.0f ms late (median TTFT %.0f ms): the machine was too busy, the latencies cannot be trusted",
 			r.Lateness.P99, r.TTFT.P50)
 	}
 	return &r
-}
-
-// CoV is the coefficient of variation: standard deviation over mean.
-func CoV(values []float64) float64 {
-	mean, square := 0.0, 0.0
-	for _, v := range values {
-		mean += v / float64(len(values))
-	}
-	for _, v := range values {
-		square += (v - mean) * (v - mean) / float64(len(values))
-	}
-	if mean == 0 {
-		return 0
-	}
-	return math.Sqrt(square) / mean
 }

@@ -12,12 +12,12 @@ import (
 	"container/heap"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/sim/dialect"
 	"github.com/warmpath/warmpath/sim/engine"
+	"github.com/warmpath/warmpath/sim/spread"
 	"github.com/warmpath/warmpath/sim/text"
 	"github.com/warmpath/warmpath/sim/workload"
 )
@@ -281,20 +281,6 @@ func (s *run) finish() Result {
 		busy[i] = e.Stats(r.Duration).Busy.Seconds()
 		r.MeanBusy += busy[i] / r.Duration.Seconds() / float64(len(busy))
 	}
-	r.BusyCoV, r.RequestCoV = cov(busy), cov(s.requests)
+	r.BusyCoV, r.RequestCoV = spread.CoV(busy), spread.CoV(s.requests)
 	return r
-}
-
-func cov(values []float64) float64 {
-	mean, square := 0.0, 0.0
-	for _, v := range values {
-		mean += v / float64(len(values))
-	}
-	for _, v := range values {
-		square += (v - mean) * (v - mean) / float64(len(values))
-	}
-	if mean == 0 {
-		return 0
-	}
-	return math.Sqrt(square) / mean
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/warmpath/warmpath/sim/engine"
 	"github.com/warmpath/warmpath/sim/live"
 	"github.com/warmpath/warmpath/sim/loadgen"
+	"github.com/warmpath/warmpath/sim/spread"
 	"github.com/warmpath/warmpath/sim/workload"
 )
 
@@ -91,7 +92,7 @@ func outcomeOf(r *loadgen.Result, fleet *live.Fleet, w *workload.Workload, gatew
 	for _, worker := range fleet.Workers {
 		busy = append(busy, worker.Stats().Busy.Seconds())
 	}
-	o.LoadCoV = loadgen.CoV(busy)
+	o.LoadCoV = spread.CoV(busy)
 	prefixes := make([][]engine.BlockHash, 0)
 	for tenant := range w.Spec.Tenants.Count {
 		prefixes = append(prefixes, live.PrefixBlocks(w.SystemPrompt(tenant)))
