@@ -118,11 +118,7 @@ func (c *Courier) Resign() {
 
 // begin takes up the work where the former courier left it: at the meta record.
 func (c *Courier) begin() {
-	c.poll = poll{generation: c.poll.generation + 1}
-	c.batch = batch{generation: c.batch.generation + 1}
-	c.update.drop()
-	c.resync.drop()
-	c.sweep = sweep{}
+	c.forget()
 	c.ask = false
 	c.meta = table.Meta{Bits: 6}
 	value, _, status := abi.SharedData(c.fleet.Keys.MetaKey, &c.value)
@@ -133,14 +129,19 @@ func (c *Courier) begin() {
 	}
 }
 
-// lose ends the work of a courier whose lease is another's. Answers that are
-// still on their way are dropped by their generation.
+// lose ends the work of a courier whose lease is another's.
 func (c *Courier) lose() {
 	if !c.lease.held {
 		return
 	}
 	c.lease.held = false
 	c.metrics.Inc(metrics.CourierLost, 0)
+	c.forget()
+}
+
+// forget drops all that belongs to one term. Answers that are still on their
+// way are dropped by their generation.
+func (c *Courier) forget() {
 	c.poll = poll{generation: c.poll.generation + 1}
 	c.batch = batch{generation: c.batch.generation + 1}
 	c.update.drop()
