@@ -46,7 +46,6 @@ type exchange struct {
 	pool     string
 	noRetry  bool
 	tried    []string
-	cancel   context.CancelCauseFunc // of the attempt that answered
 	replied  bool
 	log      accessEntry
 }
@@ -66,6 +65,13 @@ func (x *exchange) upstream() string {
 		return ""
 	}
 	return x.tried[len(x.tried)-1]
+}
+
+// tellAnswerer puts who was asked, and how often, where the module reads it. It
+// runs on the VM's thread.
+func (x *exchange) tellAnswerer() {
+	info := &x.stream.Info
+	info.UpstreamAddress, info.UpstreamRequestAttemptCount = x.upstream(), uint64(len(x.tried))
 }
 
 // bodyFailed is why a streamed request body broke off, nil if it didn't.

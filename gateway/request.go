@@ -27,12 +27,24 @@ func headerMap(r *http.Request) *hostsim.HeaderMap {
 		if key == endpointHeader || key == maxRetriesHeader || strings.HasPrefix(key, ourPrefix) && key != excludeHeader {
 			continue
 		}
-		for _, v := range values {
-			h.Add(key, v)
-		}
+		addField(h, key, values)
 	}
 	if r.ContentLength > 0 {
 		h.Set("content-length", itoa(r.ContentLength))
+	}
+	return h
+}
+
+func addField(h *hostsim.HeaderMap, key string, values []string) {
+	for _, v := range values {
+		h.Add(key, v)
+	}
+}
+
+// addFields adds all of net/http's fields.
+func addFields(h *hostsim.HeaderMap, fields http.Header) *hostsim.HeaderMap {
+	for key, values := range fields {
+		addField(h, key, values)
 	}
 	return h
 }

@@ -18,12 +18,7 @@ func itoa[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) 
 // and the body is wrapped so that its pieces will.
 func (g *Gateway) modifyResponse(resp *http.Response) error {
 	x := exchangeOf(resp.Request.Context())
-	h := hostsim.NewHeaderMap(":status", strconv.Itoa(resp.StatusCode))
-	for key, values := range resp.Header {
-		for _, v := range values {
-			h.Add(key, v)
-		}
-	}
+	h := addFields(hostsim.NewHeaderMap(":status", strconv.Itoa(resp.StatusCode)), resp.Header)
 	noBody := resp.ContentLength == 0 && len(resp.Trailer) == 0 || resp.Request.Method == http.MethodHead ||
 		resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -32,9 +27,8 @@ func (g *Gateway) modifyResponse(resp *http.Response) error {
 		return nil
 	}
 	x.vm.Do(func() {
-		info := &x.stream.Info
-		info.UpstreamAddress, info.UpstreamRequestAttemptCount = x.upstream(), uint64(len(x.tried))
-		info.BackendLatency = time.Since(x.start)
+		x.tellAnswerer()
+		x.stream.Info.BackendLatency = time.Since(x.start)
 		x.stream.ResponseHeaders(h, noBody)
 	})
 	if err := x.wait(func() bool { return x.respHead != nil }); err != nil {
@@ -48,9 +42,6 @@ func (g *Gateway) modifyResponse(resp *http.Response) error {
 		resp.Header.Set(attemptsHeader, strconv.Itoa(n))
 	}
 	x.log.status, x.replied = resp.StatusCode, true
-	if body, ok := resp.Body.(*cancelBody); ok {
-		x.cancel = body.cancel
-	}
 	if !noBody {
 		resp.Body = newResponseBody(x, resp)
 	}
@@ -87,12 +78,8 @@ type responseBody struct {
 
 func newResponseBody(x *exchange, resp *http.Response) *responseBody {
 	b := &responseBody{x: x, resp: resp, src: resp.Body}
-	cancel := x.cancel
-	b.idle = time.AfterFunc(x.g.cfg.FirstByteTimeout, func() {
-		if cancel != nil {
-			cancel(errTokenTimeout)
-		}
-	})
+	attempt := resp.Body.(*cancelBody) // as attempts.once left it
+	b.idle = time.AfterFunc(x.g.cfg.FirstByteTimeout, func() { attempt.cancel(errTokenTimeout) })
 	return b
 }
 
@@ -152,7 +139,7 @@ func (b *responseBody) feed(p []byte) int {
 			if n > 0 {
 				x.stream.ResponseData(p[:n], false)
 			}
-			x.stream.ResponseTrailers(trailerMap(b.resp.Trailer))
+			x.stream.ResponseTrailers(addFields(hostsim.NewHeaderMap(), b.resp.Trailer))
 		case err == nil || b.eof:
 			x.stream.ResponseData(p[:n], b.eof)
 		case errors.Is(x.r.Context().Err(), context.Canceled):
@@ -167,16 +154,6 @@ func (b *responseBody) feed(p []byte) int {
 	passed := x.respPassed
 	x.respNow = nil
 	return passed
-}
-
-func trailerMap(t http.Header) *hostsim.HeaderMap {
-	m := hostsim.NewHeaderMap()
-	for key, values := range t {
-		for _, v := range values {
-			m.Add(key, v)
-		}
-	}
-	return m
 }
 
 func (b *responseBody) copyTrailers() {
@@ -208,9 +185,8 @@ func (g *Gateway) proxyError(_ http.ResponseWriter, r *http.Request, err error) 
 	}
 	x.log.details = failureDetails(err)
 	x.vm.Do(func() {
-		info := &x.stream.Info
-		info.UpstreamAddress, info.UpstreamRequestAttemptCount = x.upstream(), uint64(len(x.tried))
-		info.UpstreamTransportFailureReason = err.Error()
+		x.tellAnswerer()
+		x.stream.Info.UpstreamTransportFailureReason = err.Error()
 		switch {
 		case timedOut:
 			x.stream.SendLocalReply(http.StatusGatewayTimeout, nil, []byte("the request took too long\n"), "request_timeout")
