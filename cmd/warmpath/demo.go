@@ -47,8 +47,11 @@ times, same workers with the same cache capacity, all cold at the start.`,
 			if verbose {
 				opts.Logger = slog.Default()
 			}
-			var err error
-			if opts.Spec, err = demoSpec(cmd, file, requests, workers); err != nil {
+			spec, err := demoSpec(cmd, file, requests, workers)
+			if err != nil {
+				return err
+			}
+			if opts.Workload, err = workload.New(spec); err != nil {
 				return err
 			}
 			if opts.Capacity, err = parseFactor(capacity); err != nil {
@@ -124,11 +127,7 @@ func runDemo(cmd *cobra.Command, opts demo.Options, jsonFile string) error {
 	if jsonFile == "-" {
 		human = cmd.ErrOrStderr()
 	}
-	w, err := workload.New(opts.Spec)
-	if err != nil {
-		return err
-	}
-	if err := w.Distribution().Print(human); err != nil {
+	if err := opts.Workload.Distribution().Print(human); err != nil {
 		return fmt.Errorf("print the workload: %w", err)
 	}
 	width, colour := terminal(human)
@@ -186,7 +185,7 @@ type bars struct {
 }
 
 func newBars(out io.Writer, opts demo.Options, interactive bool) *bars {
-	b := &bars{out: out, total: opts.Spec.Requests, bar: map[string]*mpb.Bar{}}
+	b := &bars{out: out, total: opts.Workload.Spec.Requests, bar: map[string]*mpb.Bar{}}
 	if !interactive {
 		return b
 	}

@@ -44,7 +44,7 @@ type Policy struct{ Name, Module string }
 
 // Options of one demo.
 type Options struct {
-	Spec     workload.Spec
+	Workload *workload.Workload
 	Module   []byte // warmpath.wasm
 	CacheDir string // of compiled modules
 	Gateways int
@@ -59,18 +59,15 @@ type Options struct {
 // Run plays the workload under each policy, one after the other, each on fresh
 // workers, a fresh control service and fresh gateways.
 func Run(ctx context.Context, opts Options) (*Report, error) {
-	w, err := workload.New(opts.Spec)
-	if err != nil {
-		return nil, err
-	}
+	spec := opts.Workload.Spec
 	report := &Report{
-		Requests: opts.Spec.Requests, Workers: opts.Spec.Fleet.Workers, Gateways: opts.Gateways,
-		Seed: opts.Spec.Seed, TimeScale: opts.Spec.Fleet.TimeScale, Capacity: opts.Capacity,
+		Requests: spec.Requests, Workers: spec.Fleet.Workers, Gateways: opts.Gateways,
+		Seed: spec.Seed, TimeScale: spec.Fleet.TimeScale, Capacity: opts.Capacity,
 		Policies: map[string]*Outcome{},
 	}
 	for _, policy := range opts.Policies {
 		runtime.GC() // what one run leaves behind is not the next one's work
-		outcome, err := runPolicy(ctx, opts, w, policy)
+		outcome, err := runPolicy(ctx, opts, policy)
 		if err != nil {
 			return report, fmt.Errorf("run %s: %w", policy.Name, err)
 		}
@@ -80,11 +77,12 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	return report, nil
 }
 
-func runPolicy(ctx context.Context, opts Options, w *workload.Workload, policy Policy) (*Outcome, error) {
-	params := opts.Spec.Fleet.EngineParams(opts.Capacity)
-	clock := pace.NewClock(opts.Spec.Fleet.TimeScale)
-	fleet, err := live.StartFleet(opts.Spec.Fleet.Workers, live.Config{
-		Engine: params, Clock: clock, TimeScale: opts.Spec.Fleet.TimeScale, EventTokens: -1, Models: []string{opts.Spec.Model},
+func runPolicy(ctx context.Context, opts Options, policy Policy) (*Outcome, error) {
+	spec := opts.Workload.Spec
+	params := spec.Fleet.EngineParams(opts.Capacity)
+	clock := pace.NewClock(spec.Fleet.TimeScale)
+	fleet, err := live.StartFleet(spec.Fleet.Workers, live.Config{
+		Engine: params, Clock: clock, TimeScale: spec.Fleet.TimeScale, EventTokens: -1, Models: []string{spec.Model},
 	})
 	if err != nil {
 		return nil, err
@@ -111,7 +109,7 @@ func runPolicy(ctx context.Context, opts Options, w *workload.Workload, policy P
 	services.Go(func() error { clock.Govern(ctx); return nil })
 	var curve []float64
 	result, err := loadgen.Run(ctx, loadgen.Config{
-		Targets: targets, Workload: w, Clock: clock,
+		Targets: targets, Workload: opts.Workload, Clock: clock,
 		Progress: func(p loadgen.Progress) {
 			curve = append(curve, 100*p.HitRate)
 			if opts.Progress != nil {
@@ -122,7 +120,7 @@ func runPolicy(ctx context.Context, opts Options, w *workload.Workload, policy P
 	if err != nil {
 		return nil, err
 	}
-	outcome := outcomeOf(result, fleet, w, gateways)
+	outcome := outcomeOf(result, fleet, opts.Workload, gateways)
 	outcome.curve = curve
 	return outcome, nil
 }
