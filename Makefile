@@ -9,8 +9,8 @@ SHELL       := bash
 GO       ?= go
 TOOL     := $(GO) tool -modfile=build/tools/go.mod
 # The same source gives the same bytes on every machine: no paths, no VCS state.
-# The overlay keeps poll_oneoff out of Go's runtime (see build/wasiruntime).
-WASM     := GOOS=wasip1 GOARCH=wasm $(GO) build -overlay $(CURDIR)/bin/wasiruntime/overlay.json -buildmode=c-shared -trimpath -buildvcs=false -ldflags='-s -w'
+# What overlay and modfile change: see build/wasmprep.
+WASM     := GOOS=wasip1 GOARCH=wasm $(GO) build -overlay $(CURDIR)/bin/wasmprep/overlay.json -modfile $(CURDIR)/bin/wasmprep/go.mod -buildmode=c-shared -trimpath -buildvcs=false -ldflags='-s -w'
 # Rooms whose code runs natively; the module has one thread, so racing it is idle.
 NATIVE   := build cmd control gateway hostsim shared sim tokenizer
 # What is compiled into the module.
@@ -50,7 +50,7 @@ build: ## Build bin/warmpath
 .PHONY: wasm
 wasm: ## Build bin/warmpath.wasm and bin/warmpath-nobody.wasm and check both
 	@mkdir -p bin
-	@$(GO) run ./build/wasiruntime -dir bin/wasiruntime >/dev/null
+	@$(GO) run ./build/wasmprep -dir bin/wasmprep
 	$(WASM) -o bin/warmpath.wasm ./filter
 	$(WASM) -tags noresponsebody -o bin/warmpath-nobody.wasm ./filter
 	@$(GO) run ./build/modcheck bin/warmpath.wasm
@@ -95,7 +95,7 @@ check-generated:
 check-reproducible: wasm
 	@echo "the module is the same bytes when built elsewhere"
 	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; \
-	git ls-files -z --cached --others --exclude-standard $(MODULE) go.mod go.sum | tar --create --null --files-from=- --ignore-failed-read 2>/dev/null | tar --extract --directory "$$dir"; \
+	git ls-files -z --cached --others --exclude-standard $(MODULE) build/pretty go.mod go.sum | tar --create --null --files-from=- --ignore-failed-read 2>/dev/null | tar --extract --directory "$$dir"; \
 	(cd "$$dir" && $(WASM) -o again.wasm ./filter); \
 	cmp "$$dir/again.wasm" bin/warmpath.wasm
 

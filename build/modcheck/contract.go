@@ -22,7 +22,7 @@ var proxyImports = set(
 // wasiImports are the WASI functions that Go's runtime, os and time import and
 // that Envoy provides. A package that needs more (files, sockets) makes Envoy
 // refuse the module. poll_oneoff is not among them: Envoy 1.36 has it but answers
-// with ENOSYS, on which Go's runtime ends the VM (build/wasiruntime leaves it out).
+// with ENOSYS, on which Go's runtime ends the VM (build/wasmprep leaves it out).
 var wasiImports = set(
 	"args_get", "args_sizes_get", "environ_get", "environ_sizes_get",
 	"clock_time_get", "random_get", "sched_yield", "proc_exit",

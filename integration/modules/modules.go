@@ -22,13 +22,13 @@ const (
 // callback out.
 func Build(ctx context.Context, root, dir, pkg string, tags ...string) (string, error) {
 	name := filepath.Base(pkg)
-	overlay := exec.CommandContext(ctx, "go", "run", "./build/wasiruntime", "-dir", dir)
-	overlay.Dir = root
-	path, err := overlay.Output()
-	if err != nil {
-		return "", fmt.Errorf("prepare Go's runtime: %w", err)
+	prepared := filepath.Join(dir, "wasmprep")
+	prepare := exec.CommandContext(ctx, "go", "run", "./build/wasmprep", "-dir", prepared)
+	prepare.Dir = root
+	if text, err := prepare.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("prepare the module's build: %w\n%s", err, text)
 	}
-	args := []string{"build", "-overlay", strings.TrimSpace(string(path)), "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w"}
+	args := []string{"build", "-overlay", filepath.Join(prepared, "overlay.json"), "-modfile", filepath.Join(prepared, "go.mod"), "-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w"}
 	if len(tags) > 0 {
 		name += "-" + strings.Join(tags, "-")
 		args = append(args, "-tags", strings.Join(tags, ","))

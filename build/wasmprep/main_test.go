@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -14,7 +16,7 @@ func TestTheInstalledRuntimeCanBePatched(t *testing.T) {
 	if code := run([]string{"-dir", dir}, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit %d: %s", code, &stderr)
 	}
-	data, err := os.ReadFile(strings.TrimSpace(stdout.String()))
+	data, err := os.ReadFile(filepath.Join(dir, "overlay.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,5 +38,25 @@ func TestTheInstalledRuntimeCanBePatched(t *testing.T) {
 func TestAnotherDeclarationIsRefused(t *testing.T) {
 	if _, err := patch("package runtime\n"); err == nil {
 		t.Fatal("a runtime without the declaration was accepted")
+	}
+}
+
+func TestTheModuleIsBuiltWithoutEncodingJSON(t *testing.T) {
+	dir := t.TempDir()
+	var stdout, stderr bytes.Buffer
+	if code := run([]string{"-dir", dir}, &stdout, &stderr); code != 0 {
+		t.Fatalf("exit %d: %s", code, &stderr)
+	}
+	list := exec.Command("go", "list", "-deps", "-modfile", filepath.Join(dir, "go.mod"), "../../filter")
+	list.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	deps, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dep := range strings.FieldsSeq(string(deps)) {
+		switch dep {
+		case "encoding/json", "net/http", "regexp", "text/template":
+			t.Errorf("the module imports %s", dep)
+		}
 	}
 }
