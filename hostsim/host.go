@@ -66,11 +66,12 @@ type Options struct {
 
 // Host is one proxy process.
 type Host struct {
-	opts    Options
-	clock   Clock
-	virtual *VirtualClock // nil with a real clock
-	runtime wazero.Runtime
-	cache   wazero.CompilationCache
+	opts     Options
+	clock    Clock
+	virtual  *VirtualClock // nil with a real clock
+	explorer *Explorer     // interleaves VMs; nil: one callback after the other
+	runtime  wazero.Runtime
+	cache    wazero.CompilationCache
 
 	shared    sharedStore
 	metrics   metricStore
@@ -155,6 +156,9 @@ func (h *Host) post(f func()) {
 // until none is left, and says how much there was. Virtual clock only; with a
 // real clock there is never any.
 func (h *Host) Run() int {
+	if h.explorer != nil {
+		return h.explorer.run()
+	}
 	n := 0
 	for {
 		h.mu.Lock()

@@ -38,7 +38,7 @@ func instantiateImports(ctx context.Context, r wazero.Runtime) error {
 				params[i] = api.ValueTypeI64
 			}
 		}
-		run, kinds := hc.run, hc.params
+		run, kinds, name, shares := hc.run, hc.params, hc.name, sharing[hc.name]
 		env.NewFunctionBuilder().WithName(hc.name).WithGoModuleFunction(
 			api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
 				in := ctx.Value(instanceKey{}).(*instance)
@@ -49,6 +49,9 @@ func instantiateImports(ctx context.Context, r wazero.Runtime) error {
 					if kinds[i] == 'i' {
 						stack[i] &= 0xffffffff
 					}
+				}
+				if shares && in.host.explorer != nil {
+					in.host.explorer.point(in, name, stack)
 				}
 				stack[0] = uint64(run(in, stack))
 			}), params, []api.ValueType{api.ValueTypeI32}).Export(hc.name)

@@ -52,6 +52,11 @@ type VMConfig struct {
 	// until an idle timeout): leave it false in tests that stand for Envoy, set
 	// it in a gateway.
 	EndStreamsOnTrap bool
+	// PassStreamsOnTrap goes further: every stream of a VM that traps goes on
+	// without the module, with what was held and what is to come untouched, and so
+	// do the streams that arrive before the reload. Envoy can't do that; a gateway
+	// sets it so that a fault of the module costs no request.
+	PassStreamsOnTrap bool
 }
 
 // Errors that NewVM, AddPlugin and Reconfigure wrap.
@@ -137,6 +142,10 @@ func (vm *VM) Do(f func()) {
 // anywhere, also from inside another VM's Do. With a virtual clock f waits for
 // Host.Run.
 func (vm *VM) Post(f func()) {
+	if vm.host.explorer != nil {
+		vm.host.explorer.Go(vm, f)
+		return
+	}
 	if vm.host.virtual != nil {
 		vm.host.post(f)
 		return
@@ -222,7 +231,12 @@ func (vm *VM) onTrap() {
 			root.stop()
 		}
 	}
-	if vm.cfg.EndStreamsOnTrap {
+	switch {
+	case vm.cfg.PassStreamsOnTrap:
+		for _, s := range vm.openStreams() {
+			s.passBy()
+		}
+	case vm.cfg.EndStreamsOnTrap:
 		for _, s := range vm.openStreams() {
 			s.failStream()
 		}

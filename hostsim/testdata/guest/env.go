@@ -300,6 +300,21 @@ func perform(id uint32, w []string) {
 		say(st, strconv.Quote(result()), "cas", itoa(out32))
 	case "sset":
 		say(proxySetSharedData(ptr(w[1]), size(w[1]), ptr(w[2]), size(w[2]), number(w[3])))
+	case "sadd": // sadd KEY [cas]: count up, blindly or until the CAS holds
+		for {
+			proxyGetSharedData(ptr(w[1]), size(w[1]), p, n, unsafe.Pointer(&out32))
+			cas := uint32(0)
+			if len(w) > 2 {
+				cas = out32
+			}
+			sum := "1"
+			if outSize > 0 {
+				sum = itoa(number(result()) + 1)
+			}
+			if proxySetSharedData(ptr(w[1]), size(w[1]), ptr(sum), size(sum), cas) == 0 {
+				return
+			}
+		}
 	case "qreg":
 		st := proxyRegisterQueue(ptr(w[1]), size(w[1]), unsafe.Pointer(&out32))
 		queues[w[1]] = out32
