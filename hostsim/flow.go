@@ -41,6 +41,7 @@ type flow struct {
 	buffered  []byte
 	hasBuffer bool // also with 0 bytes: an empty last piece is held
 	buffering bool // the last body callback said stop-and-buffer
+	taken     bool // the module has kept some of the body for itself
 
 	view     []byte // the body during a body callback
 	viewOpen bool
@@ -92,6 +93,11 @@ func (s *Stream) blocked(f *flow) (skip, stop bool) {
 func (s *Stream) aborted(f *flow, before bool) bool {
 	if s.finished || f.dir == request && s.replied || s.replied != before {
 		return true
+	}
+	if s.in.dead() && s.vm.cfg.PassStreamsOnTrap {
+		s.passBy()
+		f.resumed = true // the piece in hand goes on, whatever the module said
+		return s.finished
 	}
 	if s.in.dead() {
 		s.failStream()
@@ -202,6 +208,7 @@ func (s *Stream) filterData(f *flow, data []byte) {
 			s.tooLarge(f)
 		}
 	default: // the module has taken the bytes; the end of the stream still waits
+		f.taken = f.taken || len(data) > 0
 		if f.ended && !f.hasBuffer {
 			f.hasBuffer = true
 		}

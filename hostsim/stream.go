@@ -138,7 +138,7 @@ func (p *Plugin) NewStream(sink Sink) *Stream {
 		root := p.root()
 		root.streams++
 		s.root, s.in = root, root.in
-	case vm.cfg.FailurePolicy == FailOpen:
+	case vm.cfg.FailurePolicy == FailOpen, vm.cfg.PassStreamsOnTrap && !vm.closed:
 		s.bypass = true
 	default:
 		s.refuse = true
