@@ -122,6 +122,9 @@ type Pool struct {
 	UnitBytes int
 	// Cluster is the Envoy cluster, default "pool-" + Name.
 	Cluster string
+	// Exact is how prompts become tokens, nil for a pool in approximate mode. It comes from the
+	// EXACT section, see ParseExact.
+	Exact *Exact
 }
 
 // Set is the whole policy.
@@ -129,6 +132,8 @@ type Set struct {
 	// Off makes every pool observe.
 	Off   bool
 	Pools []Pool
+	// Vocabularies are those that the pools use or will use, each once. See ParseExact.
+	Vocabularies []Vocabulary
 }
 
 // Pool returns the pool that serves a model: by exact name, else the one with "*", else nil.

@@ -27,6 +27,12 @@ const examplePolicy = `{
 }
 `
 
+const exampleExact = `[{
+  "pool": "default", "vocab": "00112233445566778899aabbccddeeff", "bytes": 3000000,
+  "template": "qwen3", "engine": "vllm", "active": true
+}]
+`
+
 // examples returns the text of every example of docs/formats.md by name.
 func examples() map[string]string {
 	page := table.Page(make([]byte, table.PageBytes))
@@ -50,7 +56,10 @@ func examples() map[string]string {
 		"set":      dump(AppendSet(nil, 5, []byte{0x18, 0x01})),
 		"gateway":  dump(AppendGateway(nil, &exampleGateway)),
 		"acked":    dump(AppendAcked(nil, exampleAcked)),
+		"stored":   dump(AppendVocabularies(nil, []Stored{exampleStored})),
+		"ready":    dump(AppendReady(nil, exampleReady)),
 		"policy":   examplePolicy,
+		"exact":    exampleExact,
 	}
 }
 
@@ -96,7 +105,11 @@ func TestFormatsPageShowsTheBytesTheEncodersWrite(t *testing.T) {
 	} else if diff := cmp.Diff(string(page), rewritten); diff != "" {
 		t.Errorf("run the test with -update (-page +encoders):\n%s", diff)
 	}
-	if _, err := policy.Parse([]byte(examplePolicy)); err != nil {
+	set, err := policy.Parse([]byte(examplePolicy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := policy.ParseExact([]byte(exampleExact), set); err != nil || set.Pools[0].Exact == nil {
 		t.Error(err)
 	}
 }

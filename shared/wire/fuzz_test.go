@@ -53,6 +53,8 @@ func walk(frame []byte) ([]byte, error) {
 			err = ForEachAcked(s.Payload, func(a Acked) error { out = AppendAcked(out, a); return nil })
 		case SectionInFlight:
 			err = ForEachInFlight(s.Payload, func(f InFlight) error { out = AppendInFlight(out, f); return nil })
+		case SectionReady:
+			err = ForEachReady(s.Payload, func(r Ready) error { out = AppendReady(out, r); return nil })
 		case SectionHints:
 			var g Hints
 			g, err = DecodeHints(s.Payload)
@@ -120,6 +122,7 @@ func exampleFrame(kind Kind) []byte {
 		chunk := AppendDispatch(AppendChunk(nil, Chunk{Sequence: 9, Nonce: 0xabcdef}), &exampleDispatch, exampleCPs)
 		b = AppendReports(b, 2, AppendDone(chunk, &exampleDone))
 		b = AppendSection(b, SectionInFlight, AppendInFlight(nil, exampleInFlight))
+		b = AppendSection(b, SectionReady, AppendReady(nil, exampleReady))
 	case Ack:
 		b = AppendSection(b, SectionAcked, AppendAcked(nil, exampleAcked))
 		b = AppendSection(b, SectionHints, AppendHints(nil, exampleHints))

@@ -1,6 +1,10 @@
 package wire
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/warmpath/warmpath/shared/policy"
+)
 
 const (
 	// MaxSlots is the number of rows a gateway has: one VM each.
@@ -33,6 +37,17 @@ func (k Keys) Loads() string { return k.prefix + "loads" }
 
 // Policy is the payload of the last POLICY section.
 func (k Keys) Policy() string { return k.prefix + "policy" }
+
+// Exact is the payload of the last EXACT section.
+func (k Keys) Exact() string { return k.prefix + "exact" }
+
+// Vocabularies is the list of the vocabularies whose shards are in shared data.
+func (k Keys) Vocabularies() string { return k.prefix + "voc" }
+
+// Shard is a piece of a vocabulary: `voc.<hash>.<n>`, n from 0, decimal.
+func (k Keys) Shard(hash policy.Hash, n int) string {
+	return k.prefix + "voc." + hash.String() + "." + strconv.Itoa(n)
+}
 
 // Sets is the payload of the last SETS section.
 func (k Keys) Sets() string { return k.prefix + "sets" }

@@ -26,13 +26,16 @@ const (
 //	16     8    time of the VM's last tick, unix ns
 //	24     8    sequence of the last report chunk written, 0 none
 //	32     2    n, the number of in-flight records, at most 1,019
-//	34     6    0
+//	34     2    version of the policy that the next field speaks of, low 16 bits
+//	36     4    bit i: vocabulary i of that policy is loaded
 //	40     8n   in-flight records
 type Row struct {
 	Slot           uint16
 	Nonce          uint64
 	TickUnixNanos  int64
 	ReportSequence uint64
+	PolicyVersion  uint16
+	Vocabularies   uint32
 }
 
 // InFlight is what is on its way to one worker.
@@ -56,7 +59,9 @@ func AppendRow(b []byte, r *Row) []byte {
 	b = binary.LittleEndian.AppendUint64(b, r.Nonce)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.TickUnixNanos))
 	b = binary.LittleEndian.AppendUint64(b, r.ReportSequence)
-	return append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+	b = append(b, 0, 0)
+	b = binary.LittleEndian.AppendUint16(b, r.PolicyVersion)
+	return binary.LittleEndian.AppendUint32(b, r.Vocabularies)
 }
 
 // AppendInFlight appends one in-flight record, to a row or to an INFLIGHT payload.
@@ -100,6 +105,8 @@ func DecodeRow(b []byte, f func(r InFlight)) (Row, error) {
 		Nonce:          binary.LittleEndian.Uint64(b[8:]),
 		TickUnixNanos:  int64(binary.LittleEndian.Uint64(b[16:])),
 		ReportSequence: binary.LittleEndian.Uint64(b[24:]),
+		PolicyVersion:  binary.LittleEndian.Uint16(b[34:]),
+		Vocabularies:   binary.LittleEndian.Uint32(b[36:]),
 	}, nil
 }
 

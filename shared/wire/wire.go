@@ -150,6 +150,8 @@ const (
 	SectionAcked    SectionType = 12
 	SectionInFlight SectionType = 13
 	SectionHints    SectionType = 14
+	SectionExact    SectionType = 15 // JSON, see policy.ParseExact
+	SectionReady    SectionType = 16
 )
 
 // Section is one section of a frame.
