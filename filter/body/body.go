@@ -1,9 +1,9 @@
 // Package body reads the JSON body of an LLM request: who is asked, and what
 // of the prompt an engine's prefix cache will see.
 //
-// A body travels through it in two steps. Scan walks the raw bytes once,
-// checks that they are one JSON text, and notes where the values of the
-// interesting top-level fields lie; nothing is copied. Render then walks only
+// A body travels through it in two steps. Scan has shared/jsontext walk the raw
+// bytes once and check that they are one JSON text, and notes where the values
+// of the interesting top-level fields lie; nothing is copied. Render then walks only
 // the fields that become prompt, in the order in which engines put them
 // together (tools, system text, turns), and hands a Sink their canonical
 // bytes with a mark at each turn's end. Equal canonical bytes mean an equal
@@ -35,9 +35,7 @@
 // allocation that grows with the input (deep nesting and many strings included).
 package body
 
-// MaxDepth is how deeply arrays and objects may nest. encoding/json stops at
-// 10,000 and Python's parser at about 1,000.
-const MaxDepth = 4096
+import "github.com/warmpath/warmpath/shared/jsontext"
 
-// maxBodyBytes keeps offsets, and a flag beside them, within 32 bits.
-const maxBodyBytes = 1 << 30
+// MaxDepth is how deeply arrays and objects may nest.
+const MaxDepth = jsontext.MaxDepth

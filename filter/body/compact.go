@@ -1,6 +1,10 @@
 package body
 
-import "github.com/minio/highwayhash"
+import (
+	"github.com/minio/highwayhash"
+
+	"github.com/warmpath/warmpath/shared/jsontext"
+)
 
 // compact renders any JSON value as text: without spacing, strings decoded
 // between string markers, order and numbers as they are. Colons are left out,
@@ -38,10 +42,10 @@ func (r *renderer) compact(at, cacheLevel int) int {
 		case ':', ' ', '\t', '\r', '\n':
 			i++
 		default:
-			if c == '"' && depth == cacheLevel && string(r.word(i)) == "cache_control" {
-				end, _ := r.stringEnd(i + 1)
-				if v := skipSpace(b, end+1); b[v] == ':' {
-					i = r.skip(skipSpace(b, v+1))
+			if c == '"' && depth == cacheLevel && string(r.Word(i)) == "cache_control" {
+				end, _ := r.StringEnd(i + 1)
+				if v := jsontext.SkipSpace(b, end+1); b[v] == ':' {
+					i = r.Skip(jsontext.SkipSpace(b, v+1))
 					continue
 				}
 			}
@@ -62,7 +66,7 @@ func (r *renderer) scalar(at int) int {
 		r.put(markString)
 		return next
 	}
-	next := r.skip(at)
+	next := r.Skip(at)
 	r.text(r.req.body[at:next])
 	return next
 }

@@ -33,12 +33,12 @@ func (f *fields) arguments() int {
 // fields reads the object at i and returns the index after it.
 func (r *renderer) fields(i int, f *fields) int {
 	for i++; ; {
-		m, ok := r.member(i)
+		m, ok := r.Member(i)
 		if !ok {
 			break
 		}
 		at := -1
-		switch string(m.name) {
+		switch string(m.Name) {
 		case "role":
 			at = partRole
 		case "name":
@@ -65,32 +65,17 @@ func (r *renderer) fields(i int, f *fields) int {
 			at = partOutput
 		}
 		if at >= 0 {
-			f[at] = m.value
-			if r.req.body[m.value] == 'n' {
+			f[at] = m.Value
+			if r.req.body[m.Value] == 'n' {
 				f[at] = 0
 			}
 		}
-		i = r.skip(m.value)
+		i = r.Skip(m.Value)
 	}
 	for r.req.body[i] != '}' {
 		i++
 	}
 	return i + 1
-}
-
-// word returns the decoded string at i (0: none), empty where it is longer
-// than any word that means something here or no string. It holds until the
-// next call.
-func (r *renderer) word(i int) []byte {
-	b := r.req.body
-	if i == 0 || b[i] != '"' {
-		return nil
-	}
-	end, esc := r.stringEnd(i + 1)
-	if esc {
-		return unescapeKey(&r.wordText, b[i+1:end])
-	}
-	return b[i+1 : end]
 }
 
 // message renders the turn that the object at i describes.
@@ -109,7 +94,7 @@ func (r *renderer) message(i int) int {
 		r.end()
 		return next
 	}
-	switch kind := f[partType]; string(r.word(kind)) {
+	switch kind := f[partType]; string(r.Word(kind)) {
 	case "function_call", "custom_tool_call":
 		r.ours("assistant")
 		r.put(markBody)
@@ -165,7 +150,7 @@ func (r *renderer) toolCalls(at int) {
 		return
 	}
 	for i := at + 1; ; {
-		c, ok := r.element(i)
+		c, ok := r.Element(i)
 		if !ok {
 			return
 		}
@@ -181,15 +166,15 @@ func (r *renderer) toolCall(at int) int {
 	}
 	next, inner := at, at
 	for i := at + 1; ; {
-		m, ok := r.member(i)
+		m, ok := r.Member(i)
 		if !ok {
 			next = i
 			break
 		}
-		if b[m.value] == '{' && (string(m.name) == "function" || string(m.name) == "custom") {
-			inner = m.value
+		if b[m.Value] == '{' && (string(m.Name) == "function" || string(m.Name) == "custom") {
+			inner = m.Value
 		}
-		i = r.skip(m.value)
+		i = r.Skip(m.Value)
 	}
 	for b[next] != '}' {
 		next++
@@ -233,7 +218,7 @@ func (r *renderer) content(at int, nested bool) {
 	case '[':
 		first := true
 		for i := at + 1; ; {
-			p, ok := r.element(i)
+			p, ok := r.Element(i)
 			if !ok {
 				return
 			}
@@ -260,7 +245,7 @@ func (r *renderer) part(at int, first, nested bool) int {
 	next := r.fields(at, &f)
 	kind := f[partType]
 	what := 0 // the field that holds this kind's text
-	switch string(r.word(kind)) {
+	switch string(r.Word(kind)) {
 	case "text", "input_text", "output_text":
 		what = partText
 	case "thinking":

@@ -1,6 +1,10 @@
 package body
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/warmpath/warmpath/shared/jsontext"
+)
 
 // prompt renders what the endpoint's engine reads, first things first: tools,
 // then text that stands before the turns, then the turns.
@@ -39,7 +43,7 @@ func (r *renderer) prompt() {
 func (r *renderer) head() {
 	for _, f := range [...]field{fieldTools, fieldFunctions} {
 		at := r.req.spans[f].start
-		if at == 0 || r.req.body[at] != '[' || r.req.body[skipSpace(r.req.body, at+1)] == ']' {
+		if at == 0 || r.req.body[at] != '[' || r.req.body[jsontext.SkipSpace(r.req.body, at+1)] == ']' {
 			continue
 		}
 		r.put(markTurn)
@@ -88,7 +92,7 @@ func (r *renderer) messages(at int) {
 		return
 	}
 	for i := at + 1; ; {
-		m, ok := r.element(i)
+		m, ok := r.Element(i)
 		if !ok {
 			return
 		}
@@ -130,7 +134,7 @@ func (r *renderer) raw(at int) {
 		r.out.Reason = BadPromptType
 		return
 	}
-	first, ok := r.element(at + 1)
+	first, ok := r.Element(at + 1)
 	if !ok {
 		return // nothing in it
 	}
@@ -141,7 +145,7 @@ func (r *renderer) raw(at int) {
 	}
 	r.out.Prompts = 0
 	for i := at + 1; r.out.Reason == OK; {
-		e, ok := r.element(i)
+		e, ok := r.Element(i)
 		if !ok {
 			break
 		}

@@ -5,6 +5,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/minio/highwayhash"
+
+	"github.com/warmpath/warmpath/shared/jsontext"
 )
 
 // The markers of the canonical rendering; the package comment draws it.
@@ -78,16 +80,17 @@ const directBytes = 512
 // renderer writes the canonical rendering. Its methods take the index of a
 // value's first byte and, where it matters, return the index after it.
 type renderer struct {
-	walker
+	jsontext.Walker
+	req      *Request
 	out      Rendering
 	sink     Sink
 	maxBytes int
+	stray    bool // bytes 0xF8..0xFF occur in some string
 	hasText  bool // the key's prompt holds text, not only structure
 	muted    bool // only count: beyond the cap, or another prompt of a list
 	digest   hash.Hash
 	toDigest bool // bytes go to digest instead of sink
 	sum      [highwayhash.Size128]byte
-	wordText [maxKeyBytes + utf8.UTFMax]byte
 	small    [1]byte   // a marker, or a character of JSON's structure
 	batch    [256]byte // token ids, a word of ours
 	gathered int
@@ -95,7 +98,8 @@ type renderer struct {
 }
 
 func (r *renderer) reset(req *Request, sink Sink, maxBytes int) {
-	r.walker.req, r.walker.hint = req, 0
+	r.req, r.stray = req, req.doc.Stray()
+	r.Walker.Reset(&req.doc)
 	r.out = Rendering{MediaAt: -1, Prompts: 1}
 	r.sink, r.maxBytes = sink, maxBytes
 	r.hasText, r.muted, r.toDigest = false, false, false
@@ -176,7 +180,7 @@ func (r *renderer) text(p []byte) {
 // plain writes bytes of a string that hold no escapes. What would read as a
 // marker is replaced.
 func (r *renderer) plain(p []byte) {
-	if !r.req.stray {
+	if !r.stray {
 		r.write(p)
 		return
 	}
@@ -196,7 +200,7 @@ var replacement = []byte(string(utf8.RuneError))
 // label writes a role, a name or a type: it is prompt but no text.
 func (r *renderer) label(at int) int {
 	if r.req.body[at] != '"' {
-		return r.skip(at)
+		return r.Skip(at)
 	}
 	had := r.hasText
 	at = r.str(at)
@@ -208,23 +212,23 @@ func (r *renderer) label(at int) int {
 func (r *renderer) str(i int) int {
 	b := r.req.body
 	i++
-	end, esc := r.stringEnd(i)
+	end, esc := r.StringEnd(i)
 	if !esc || r.muted && !r.toDigest {
 		r.text(b[i:end]) // when only counting, escapes count as they are
 		return end + 1
 	}
 	for i < end {
-		if r.req.stray || r.toDigest {
-			taken, filled := decode(r.batch[:], b[i:end])
+		if r.stray || r.toDigest {
+			taken, filled := jsontext.Decode(r.batch[:], b[i:end])
 			r.text(r.batch[:filled])
 			i += taken
 			continue
 		}
 		// Decoded text goes straight to where small pieces are gathered.
-		if r.gathered > len(r.gather)-4*decodeRoom {
+		if r.gathered > len(r.gather)-4*jsontext.DecodeRoom {
 			r.flush()
 		}
-		taken, filled := decode(r.gather[r.gathered:], b[i:end])
+		taken, filled := jsontext.Decode(r.gather[r.gathered:], b[i:end])
 		r.hasText = r.hasText || !r.muted
 		r.gathered += r.admit(filled)
 		i += taken

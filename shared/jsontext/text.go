@@ -1,8 +1,10 @@
-package body
+package jsontext
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -149,15 +151,15 @@ var shortEscapes = [256]byte{
 	'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t',
 }
 
-// decodeRoom is the room that decode wants to have left in dst.
-const decodeRoom = 16
+// DecodeRoom is the room that Decode wants to have left in dst.
+const DecodeRoom = 16
 
-// decode decodes the valid string body src into dst, until src ends or dst has
-// less than decodeRoom bytes left. It returns how many bytes of src it took
+// Decode decodes the valid string body src into dst, until src ends or dst has
+// less than DecodeRoom bytes left. It returns how many bytes of src it took
 // and how many of dst it filled. It may write beyond those.
-func decode(dst, src []byte) (taken, filled int) {
+func Decode(dst, src []byte) (taken, filled int) {
 	s, d := src, dst
-	for len(d) >= decodeRoom && len(s) > 0 {
+	for len(d) >= DecodeRoom && len(s) > 0 {
 		if len(s) >= 8 {
 			x := binary.LittleEndian.Uint64(s)
 			binary.LittleEndian.PutUint64(d, x)
@@ -174,7 +176,7 @@ func decode(dst, src []byte) (taken, filled int) {
 			s, d = s[1:], d[1:]
 			continue
 		}
-		for len(s) > 0 && s[0] == '\\' && len(d) >= decodeRoom {
+		for len(s) > 0 && s[0] == '\\' && len(d) >= DecodeRoom {
 			if c := shortEscapes[s[1]]; c != 0 {
 				d[0] = c
 				s, d = s[2:], d[1:]
@@ -187,26 +189,47 @@ func decode(dst, src []byte) (taken, filled int) {
 	return len(src) - len(s), len(dst) - len(d)
 }
 
-// appendUnescaped appends the decoded form of a valid string body.
-func appendUnescaped(dst, s []byte) []byte {
-	var chunk [256]byte
-	for len(s) > 0 {
-		taken, filled := decode(chunk[:], s)
-		dst = append(dst, chunk[:filled]...)
-		s = s[taken:]
-	}
-	return dst
+// AppendDecoded appends the decoded form of the valid string body s.
+func AppendDecoded(dst, s []byte) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, len(s)+DecodeRoom)
+	_, filled := Decode(dst[n:cap(dst)], s)
+	return dst[:n+filled]
 }
 
-// maxKeyBytes is longer than any field name that means something here.
-const maxKeyBytes = 32
+// HasLoneSurrogate tells whether the valid string body s holds half of a
+// surrogate pair. Such a string is no Unicode text: Decode and AppendDecoded
+// put U+FFFD there, Python keeps it and fails when text is made of it.
+func HasLoneSurrogate(s []byte) bool {
+	for i := 0; i < len(s); {
+		k := bytes.IndexByte(s[i:], '\\')
+		if k < 0 {
+			return false
+		}
+		i += k
+		if s[i+1] != 'u' {
+			i += 2
+			continue
+		}
+		r := hex4(s[i+2:])
+		i += 6
+		if !utf16.IsSurrogate(r) {
+			continue
+		}
+		if i+6 > len(s) || s[i] != '\\' || s[i+1] != 'u' || utf16.DecodeRune(r, hex4(s[i+2:])) == utf8.RuneError {
+			return true
+		}
+		i += 6
+	}
+	return false
+}
 
-// unescapeKey decodes a field name into scratch. A name that does not fit is
-// none of ours, and comes back empty.
-func unescapeKey(scratch *[maxKeyBytes + utf8.UTFMax]byte, s []byte) []byte {
+// unescapeName decodes a name into scratch. One that does not fit is none that
+// anybody asks for, and comes back empty.
+func unescapeName(scratch *nameText, s []byte) []byte {
 	n := 0
 	for i := 0; i < len(s); {
-		if n > maxKeyBytes {
+		if n > MaxName {
 			return nil
 		}
 		if s[i] != '\\' {
@@ -219,7 +242,7 @@ func unescapeKey(scratch *[maxKeyBytes + utf8.UTFMax]byte, s []byte) []byte {
 		n += filled
 		i += taken
 	}
-	if n > maxKeyBytes {
+	if n > MaxName {
 		return nil
 	}
 	return scratch[:n]
