@@ -32,6 +32,7 @@ func (realClock) AfterFunc(d time.Duration, f func()) func() {
 type VirtualClock struct {
 	mu     sync.Mutex
 	now    time.Time
+	jumped time.Duration // of the wall clock against now, which timers go by
 	seq    uint64
 	timers timerHeap
 }
@@ -41,6 +42,21 @@ func NewVirtualClock(start time.Time) *VirtualClock { return &VirtualClock{now: 
 
 // Now returns the virtual time.
 func (c *VirtualClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now.Add(c.jumped)
+}
+
+// Jump moves the wall clock by d, ahead or back, as a step of NTP or a restored
+// machine does. Timers (ticks, timeouts) and WASI's monotonic clock do not notice.
+func (c *VirtualClock) Jump(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jumped += d
+}
+
+// monotonic is the time that timers go by.
+func (c *VirtualClock) monotonic() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
@@ -60,9 +76,9 @@ func (c *VirtualClock) AfterFunc(d time.Duration, f func()) func() {
 	}
 }
 
-// next moves the clock to the earliest timer that is due at or before limit and
-// returns its function. With none left it moves the clock to limit and returns
-// nil.
+// next moves the clock to the earliest timer that is due at or before limit (on
+// the monotonic clock) and returns its function. With none left it moves the
+// clock to limit and returns nil.
 func (c *VirtualClock) next(limit time.Time) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -53,7 +53,7 @@ func instantiateImports(ctx context.Context, r wazero.Runtime) error {
 				if shares && in.host.explorer != nil {
 					in.host.explorer.point(in, name, stack)
 				}
-				stack[0] = uint64(run(in, stack))
+				stack[0] = uint64(in.hostCall(name, run, stack))
 			}), params, []api.ValueType{api.ValueTypeI32}).Export(hc.name)
 	}
 	if _, err := env.Instantiate(ctx); err != nil {

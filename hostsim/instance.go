@@ -34,6 +34,9 @@ type instance struct {
 	inCall  bool
 	failure error // non-nil after a trap
 
+	callback string // the export under way, while somebody looks on
+	loseCall bool   // a fault: the http_call being made gets no reply
+
 	contexts  map[uint32]callContext
 	lastID    uint32
 	lastCall  uint32 // last http_call id
@@ -66,6 +69,7 @@ type instanceKey struct{}
 func newInstance(ctx context.Context, vm *VM) (*instance, error) {
 	h := vm.host
 	in := &instance{vm: vm, host: h, contexts: map[uint32]callContext{}}
+	in.memory.in = in
 	in.ctx = context.WithValue(context.Background(), instanceKey{}, in)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().
 		WithStdout(&lineLog{vm: vm, level: LogInfo}).WithStderr(&lineLog{vm: vm, level: LogError})
@@ -76,7 +80,7 @@ func newInstance(ctx context.Context, vm *VM) (*instance, error) {
 		binary.LittleEndian.PutUint64(seed[:], h.instances.Add(1))
 		config = config.WithRandSource(mathrand.NewChaCha8(seed)).
 			WithWalltime(func() (int64, int32) { t := h.clock.Now(); return t.Unix(), int32(t.Nanosecond()) }, 1).
-			WithNanotime(func() int64 { return h.clock.Now().UnixNano() + in.sleptNs }, 1).
+			WithNanotime(func() int64 { return h.virtual.monotonic().UnixNano() + in.sleptNs }, 1).
 			WithNanosleep(func(ns int64) { in.sleptNs += ns })
 	}
 	for _, key := range slices.Sorted(maps.Keys(vm.cfg.Env)) {
@@ -135,7 +139,7 @@ func (in *instance) call(c callContext, f api.Function, args ...uint64) (result 
 	}
 	in.inCall, in.current, in.effective = true, c, callContext{}
 	copy(in.args[:], args)
-	err := f.CallWithStack(in.ctx, in.args[:max(len(args), 1)])
+	err := in.enter(f, len(args))
 	result = in.args[0]
 	in.inCall, in.current, in.effective = false, callContext{}, callContext{}
 	in.vm.memoryBytes.Store(uint64(in.mem.Size()))
@@ -191,7 +195,7 @@ func (t allocTrap) Unwrap() error { return t.err }
 // have moved afterwards.
 func (in *instance) allocate(n int) (ptr uint32, ok bool) {
 	in.alloc1[0] = uint64(uint32(n))
-	if err := in.fn.alloc.CallWithStack(in.ctx, in.alloc1[:]); err != nil {
+	if err := in.enterAllocate(); err != nil {
 		panic(allocTrap{err})
 	}
 	ptr = uint32(in.alloc1[0])

@@ -182,6 +182,21 @@ func (r *rootContext) onTick() {
 		return
 	}
 	version := r.tickVersion
+	if r.in.faultPosted("proxy_on_tick", func() {
+		if version == r.tickVersion {
+			r.tick()
+		}
+	}, r.armTick) {
+		return
+	}
+	r.tick()
+}
+
+func (r *rootContext) tick() {
+	if !r.alive() {
+		return
+	}
+	version := r.tickVersion
 	if r.in.fn.tick != nil {
 		r.in.call(callContext{root: r}, r.in.fn.tick, uint64(r.id))
 	}
@@ -191,7 +206,14 @@ func (r *rootContext) onTick() {
 }
 
 func (r *rootContext) onQueueReady(token uint32) {
-	if r.alive() && r.in.fn.queueReady != nil {
+	if !r.alive() || r.in.fn.queueReady == nil || r.in.faultPosted("proxy_on_queue_ready", func() { r.queueReady(token) }, func() {}) {
+		return
+	}
+	r.queueReady(token)
+}
+
+func (r *rootContext) queueReady(token uint32) {
+	if r.alive() {
 		r.in.call(callContext{root: r}, r.in.fn.queueReady, uint64(r.id), uint64(token))
 	}
 }
@@ -315,11 +337,20 @@ func (r *rootContext) httpCall(cluster string, headers []Header, body []byte, tr
 				[]byte(timeoutBody), nil)
 		})
 	}
-	p.cancel = h.opts.Calls.Dispatch(call)
+	if !r.in.loseCall {
+		p.cancel = h.opts.Calls.Dispatch(call)
+	}
 	return id, statusOK
 }
 
 func (r *rootContext) onHTTPCallResponse(p *pendingCall, a callAnswer) {
+	if r.calls[p.call.ID] == p && r.in.faultPosted("proxy_on_http_call_response", func() { r.callResponse(p, a) }, func() {}) {
+		return
+	}
+	r.callResponse(p, a)
+}
+
+func (r *rootContext) callResponse(p *pendingCall, a callAnswer) {
 	if r.calls[p.call.ID] != p {
 		return // the context is gone
 	}

@@ -84,6 +84,8 @@ type VM struct {
 	boxMu   sync.Mutex
 	box     []func() // posted work, real clock only
 	emptier bool     // a goroutine is (about to be) emptying box
+	stalls  bool     // posted work waits in held: see Stall
+	held    []func()
 
 	// Below: the thread's own.
 	inst      *instance
@@ -142,6 +144,12 @@ func (vm *VM) Do(f func()) {
 // anywhere, also from inside another VM's Do. With a virtual clock f waits for
 // Host.Run.
 func (vm *VM) Post(f func()) {
+	work := f
+	f = func() {
+		if !vm.late(work) {
+			work()
+		}
+	}
 	if vm.host.explorer != nil {
 		vm.host.explorer.Go(vm, f)
 		return
