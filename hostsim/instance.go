@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,7 +14,6 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
-	"github.com/tetratelabs/wazero/sys"
 )
 
 // instance is one life of a VM: the module's memory, its contexts, its exports.
@@ -36,6 +34,8 @@ type instance struct {
 
 	callback string // the export under way, while somebody looks on
 	loseCall bool   // a fault: the http_call being made gets no reply
+
+	lastWords []string // the end of what it wrote to standard error
 
 	contexts  map[uint32]callContext
 	lastID    uint32
@@ -72,7 +72,7 @@ func newInstance(ctx context.Context, vm *VM) (*instance, error) {
 	in.memory.in = in
 	in.ctx = context.WithValue(context.Background(), instanceKey{}, in)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().
-		WithStdout(&lineLog{vm: vm, level: LogInfo}).WithStderr(&lineLog{vm: vm, level: LogError})
+		WithStdout(&lineLog{vm: vm, level: LogInfo}).WithStderr(&lineLog{vm: vm, level: LogError, also: in.hear})
 	if h.virtual == nil {
 		config = config.WithSysWalltime().WithSysNanotime().WithSysNanosleep().WithRandSource(rand.Reader)
 	} else {
@@ -144,7 +144,7 @@ func (in *instance) call(c callContext, f api.Function, args ...uint64) (result 
 	in.inCall, in.current, in.effective = false, callContext{}, callContext{}
 	in.vm.memoryBytes.Store(uint64(in.mem.Size()))
 	if err != nil {
-		in.fail(err)
+		in.fail(in.trap(f, err))
 		return 0, false
 	}
 	for len(in.after) > 0 {
@@ -160,12 +160,7 @@ func (in *instance) call(c callContext, f api.Function, args ...uint64) (result 
 func (in *instance) fail(err error) {
 	in.failure = err
 	in.after = nil
-	message := err.Error()
-	var exit *sys.ExitError
-	if errors.As(err, &exit) {
-		message = fmt.Sprintf("the module exited with code %d", exit.ExitCode())
-	}
-	in.host.log(LogEntry{VM: in.vm.cfg.Name, Level: LogCritical, Message: "wasm VM failed: " + message})
+	in.host.log(LogEntry{VM: in.vm.cfg.Name, Level: LogCritical, Message: "wasm VM failed: " + err.Error()})
 	in.vm.onTrap()
 	_ = in.mod.Close(in.ctx)
 }
@@ -255,6 +250,7 @@ func (in *instance) putOut(ptr, size, ptrOut, sizeOut uint32) status {
 type lineLog struct {
 	vm      *VM
 	level   LogLevel
+	also    func(line string)
 	partial strings.Builder
 }
 
@@ -269,6 +265,9 @@ func (l *lineLog) Write(b []byte) (int, error) {
 			}
 		}
 		l.vm.host.log(LogEntry{VM: l.vm.cfg.Name, Level: l.level, Message: l.partial.String()})
+		if l.also != nil {
+			l.also(l.partial.String())
+		}
 		l.partial.Reset()
 		rest = tail
 	}

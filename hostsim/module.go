@@ -17,6 +17,7 @@ type Module struct {
 	name     string
 	compiled wazero.CompiledModule
 	exports  Exports
+	symbols  *symbols
 }
 
 // Exports says which optional callbacks a module has. A direction whose body
@@ -36,7 +37,7 @@ func (h *Host) Compile(ctx context.Context, name string, wasm []byte) (*Module, 
 	if err != nil {
 		return nil, fmt.Errorf("compile %s: %w: %w", name, ErrModule, err)
 	}
-	m := &Module{name: name, compiled: compiled}
+	m := &Module{name: name, compiled: compiled, symbols: &symbols{wasm: wasm}}
 	functions := compiled.ExportedFunctions()
 	for export := range functions {
 		m.exports.Names = append(m.exports.Names, export)
