@@ -1,0 +1,262 @@
+package ucd
+
+import (
+	"bufio"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+// reference is the extract read the plain way.
+type reference struct {
+	category map[rune]string
+	class    map[rune]int
+	mapping  map[rune][]rune
+	composed map[[2]rune]rune
+}
+
+var extract = readExtract()
+
+func readExtract() reference {
+	ref := reference{map[rune]string{}, map[rune]int{}, map[rune][]rune{}, map[[2]rune]rune{}}
+	file, err := os.Open("internal/gen/ucd.txt")
+	if err != nil {
+		panic(err)
+	}
+	defer file.Close()
+	code := func(field string) rune {
+		c, err := strconv.ParseUint(field, 16, 32)
+		if err != nil {
+			panic(err)
+		}
+		return rune(c)
+	}
+	for scanner := bufio.NewScanner(file); scanner.Scan(); {
+		fields := strings.Fields(scanner.Text())
+		switch fields[0] {
+		case "G":
+			for r := code(fields[1]); r <= code(fields[2]); r++ {
+				ref.category[r] = fields[3]
+			}
+		case "C":
+			for r := code(fields[1]); r <= code(fields[2]); r++ {
+				ref.class[r], _ = strconv.Atoi(fields[3])
+			}
+		case "D", "X":
+			var parts []rune
+			for _, field := range fields[2:] {
+				parts = append(parts, code(field))
+			}
+			ref.mapping[code(fields[1])] = parts
+			if fields[0] == "D" {
+				ref.composed[[2]rune{parts[0], parts[1]}] = code(fields[1])
+			}
+		}
+	}
+	for l := rune(0); l < countL; l++ {
+		for v := rune(0); v < countV; v++ {
+			pair := hangulS + (l*countV+v)*countT
+			ref.mapping[pair] = []rune{hangulL + l, hangulV + v}
+			ref.composed[[2]rune{hangulL + l, hangulV + v}] = pair
+			for t := rune(1); t < countT; t++ {
+				ref.mapping[pair+t] = []rune{pair, hangulT + t}
+				ref.composed[[2]rune{pair, hangulT + t}] = pair + t
+			}
+		}
+	}
+	return ref
+}
+
+func (ref reference) want(r rune) Class {
+	if strings.ContainsRune("\t\n\v\f\r\u0085", r) {
+		return Space
+	}
+	switch category := ref.category[r]; category {
+	case "":
+		return 0
+	case "Lu", "Lt":
+		return Upper
+	case "Ll":
+		return Lower
+	case "Lm", "Lo":
+		return OtherLetter
+	default:
+		return map[byte]Class{'M': Mark, 'N': Number, 'P': Punct, 'S': Symbol, 'Z': Space}[category[0]]
+	}
+}
+
+func TestEveryCodePointHasItsClass(t *testing.T) {
+	for r := rune(-1); r <= utf8.MaxRune+1; r++ {
+		if got, want := Of(r), extract.want(r); got != want {
+			t.Fatalf("Of(U+%04X) = %08b, want %08b", r, got, want)
+		}
+	}
+}
+
+func TestClassAtReadsWhatStandsInTheText(t *testing.T) {
+	for r := rune(0); r <= utf8.MaxRune; r++ {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		for _, tail := range []string{"", "x", "\u0301\u0301"} {
+			text := "ab" + string(r) + tail
+			class, size := ClassAt([]byte(text), 2)
+			if class != extract.want(r) || size != utf8.RuneLen(r) {
+				t.Fatalf("ClassAt(%+q, 2) = %08b, %d, want %08b, %d", text, class, size, extract.want(r), utf8.RuneLen(r))
+			}
+		}
+	}
+}
+
+func TestBrokenBytesCountAloneAsReplacementCharacters(t *testing.T) {
+	for _, text := range []string{
+		"\x80", "\xbf\xbf\xbf", "\xc2", "\xc0\x80\x80", "\xc1\xbf\xbf", "\xc2\x20\x20", "\xe3\x81", "\xe0\x80\x80",
+		"\xe3\x81\x20", "\xe3\x20\x81", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf0\x9f\x98", "\xff\xff\xff",
+	} {
+		if class, size := ClassAt([]byte(text), 0); class != Symbol || size != 1 {
+			t.Errorf("ClassAt(%q) = %08b, %d, want %08b, 1", text, class, size, Symbol)
+		}
+	}
+}
+
+// slowNFC follows the three steps of the standard literally.
+func (ref reference) slowNFC(text string) string {
+	var parts []rune
+	var decompose func(rune)
+	decompose = func(r rune) {
+		if mapping, ok := ref.mapping[r]; ok {
+			for _, part := range mapping {
+				decompose(part)
+			}
+			return
+		}
+		parts = append(parts, r)
+	}
+	for _, r := range text {
+		decompose(r)
+	}
+	for swapped := true; swapped; {
+		swapped = false
+		for i := 1; i < len(parts); i++ {
+			if a, b := ref.class[parts[i-1]], ref.class[parts[i]]; b != 0 && a > b {
+				parts[i-1], parts[i], swapped = parts[i], parts[i-1], true
+			}
+		}
+	}
+	for i := 1; i < len(parts); i++ {
+		base := i - 1
+		for base >= 0 && ref.class[parts[base]] != 0 {
+			base--
+		}
+		if base < 0 {
+			continue
+		}
+		blocked := false
+		for _, between := range parts[base+1 : i] {
+			blocked = blocked || ref.class[between] >= ref.class[parts[i]]
+		}
+		if whole, ok := ref.composed[[2]rune{parts[base], parts[i]}]; ok && !blocked {
+			parts[base] = whole
+			parts = slices.Delete(parts, i, i+1)
+			i--
+		}
+	}
+	return string(parts)
+}
+
+func checkNFC(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, text string,
+) {
+	t.Helper()
+	want := extract.slowNFC(text)
+	guard := []byte("guard")
+	got := NFC(slices.Clone(guard), []byte(text))
+	if !strings.HasPrefix(string(got), "guard") || string(got[len(guard):]) != want {
+		t.Fatalf("NFC(%+q)\n got %+q\nwant %+q", text, got, want)
+	}
+	if IsNFC([]byte(text)) && text != want {
+		t.Fatalf("IsNFC(%+q) is true, but NFC is %+q", text, want)
+	}
+	if again := NFC(nil, got[len(guard):]); string(again) != want {
+		t.Fatalf("NFC of NFC(%+q) = %+q, want %+q", text, again, want)
+	}
+}
+
+func TestEveryMappingIsUndoneOrApplied(t *testing.T) {
+	for r := range extract.mapping {
+		var whole []rune
+		for parts := []rune{r}; len(parts) > 0; {
+			head, rest := parts[0], parts[1:]
+			if mapping, ok := extract.mapping[head]; ok {
+				parts = append(slices.Clone(mapping), rest...)
+				continue
+			}
+			whole, parts = append(whole, head), rest
+		}
+		checkNFC(t, string(r))
+		checkNFC(t, "x"+string(r)+"\u0301\u0323")
+		checkNFC(t, string(whole))
+		checkNFC(t, "\u0301"+string(whole)+"\u0327")
+		checkNFC(t, string(whole[:1])+"\u0334"+string(whole[1:]))
+	}
+}
+
+func TestEveryMarkIsPutInOrder(t *testing.T) {
+	for r := range extract.class {
+		checkNFC(t, "a\u0345"+string(r)+"\u0334")
+		checkNFC(t, "\u00e9"+string(r)+"\u0301\u0323"+string(r))
+	}
+}
+
+func TestNFCFollowsTheStandardOnNastyText(t *testing.T) {
+	alphabet := []rune("aAeo oq\u00e9\u00c5\u1ea5\u212b\u0301\u0300\u0323\u0327\u0345\u0334\u0344\u0308\u3099\u304b\u304c" +
+		"\u1100\u1161\u11a7\u11a8\u11c2\uac00\uac01\u0f71\u0f72\u0f73\u0f80\u0f81\u0958\u0915\u093c\u09c7\u09be\u09d7" +
+		"\U0001d15e\U0001d157\U0001d165\U00011099\U000110ba\ufb2c\u05c1\u05bc\u1f82\u1f00\U0002f800\U0002fa1d\ufa6c\u2126\ufffd")
+	rapid.Check(t, func(t *rapid.T) {
+		checkNFC(t, string(rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 40).Draw(t, "text")))
+	})
+}
+
+func TestUnicodeAfter9IsLeftAloneByNFC(t *testing.T) {
+	// Hugging Face's normaliser composes none of these (all composed in Unicode 16).
+	for _, text := range []string{"\U00011935\U00011930", "\U000105d2\u0307", "\U00016d67\U00016d67"} {
+		if got := string(NFC(nil, []byte(text))); got != text {
+			t.Errorf("NFC(%+q) = %+q, want it unchanged", text, got)
+		}
+	}
+	if got, want := string(NFC(nil, []byte("e\U0001e08f\u0301"))), "e\U0001e08f\u0301"; got != want {
+		t.Errorf("NFC = %+q, want %+q: U+1E08F came with Unicode 15 and blocks like a letter", got, want)
+	}
+}
+
+func TestNFCCopiesBrokenBytes(t *testing.T) {
+	for _, text := range []string{"\xff", "\xff\u0301", "e\xff\u0301", "a\u0323\xc3", "\xe3\x81\u0301\u0323\xff\xff\u0300"} {
+		got := string(NFC(nil, []byte(text)))
+		if strings.Count(got, "\xff") != strings.Count(text, "\xff") || strings.Contains(got, "\ufffd") {
+			t.Errorf("NFC(%q) = %q, want the broken bytes as they were", text, got)
+		}
+	}
+}
+
+func FuzzNFCIsStableAndCopiesWhatIsNormal(f *testing.F) {
+	f.Add("e\u0301\u0323 \u1100\u1161\u11a8 \xff\u0301")
+	f.Fuzz(func(t *testing.T, text string) {
+		once := NFC(nil, []byte(text))
+		if twice := NFC(nil, once); string(twice) != string(once) {
+			t.Fatalf("NFC(%q) = %q, again %q", text, once, twice)
+		}
+		if IsNFC([]byte(text)) && string(once) != text {
+			t.Fatalf("IsNFC(%q), yet NFC is %q", text, once)
+		}
+		if utf8.ValidString(text) && len(text) < 300 && string(once) != extract.slowNFC(text) {
+			t.Fatalf("NFC(%q) = %q, want %q", text, once, extract.slowNFC(text))
+		}
+	})
+}
