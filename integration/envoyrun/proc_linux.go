@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// dieWithParent makes the kernel end Envoy when this process dies, so that a
+// DieWithParent makes the kernel end Envoy when this process dies, so that a
 // test run that is cut off leaves no Envoy behind.
-func dieWithParent() *syscall.SysProcAttr {
+func DieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 

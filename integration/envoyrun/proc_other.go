@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-func dieWithParent() *syscall.SysProcAttr { return nil }
+// DieWithParent exists on linux only.
+func DieWithParent() *syscall.SysProcAttr { return nil }
 
 var errNoProc = errors.New("process figures are read from /proc, which only linux has")
 

@@ -176,7 +176,7 @@ func (p *Proxy) run(o Options) error {
 		"--file-flush-interval-msec", "50",
 	)
 	p.cmd.Stdout, p.cmd.Stderr = access, log
-	p.cmd.SysProcAttr = dieWithParent()
+	p.cmd.SysProcAttr = DieWithParent()
 	if err := p.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", o.Binary, err)
 	}
