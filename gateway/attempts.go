@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -63,12 +62,12 @@ func (a *attempts) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp, err := a.once(req, x, address)
 		again := n <= retries && (err != nil && req.Context().Err() == nil && x.bodyFailed() == nil && !errors.Is(err, errFirstByteTimeout) ||
 			err == nil && retriable(resp.StatusCode))
-		if again && !x.replayable() {
-			a.metrics.retryImpossible.Inc()
-			again = false
-		}
 		if again && a.endpoints.Len() <= len(x.tried) {
 			again = false // nobody left to ask: the last answer stands
+		}
+		if again && !x.mayReplay() {
+			a.metrics.retryImpossible.Inc()
+			again = false
 		}
 		a.metrics.attempts.WithLabelValues(attemptResult(resp, err)).Inc()
 		if !again {
@@ -100,12 +99,8 @@ func (a *attempts) once(req *http.Request, x *exchange, address string) (*http.R
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(a.firstByte, func() { cancel(errFirstByteTimeout) })
 	out := req.Clone(ctx)
-	out.URL.Host = address
-	if x.body != nil {
-		body := x.body.Bytes()
-		out.Body = io.NopCloser(bytes.NewReader(body))
-		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	}
+	out.URL.Scheme, out.URL.Host = a.endpoints.scheme(address), address
+	x.giveBody(out)
 	resp, err := a.transport.RoundTrip(out)
 	timer.Stop()
 	if err != nil {

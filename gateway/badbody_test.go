@@ -26,7 +26,7 @@ func TestBodiesThatCannotBeReadAreTheClientsFault(t *testing.T) {
 		{"silence while held", "/v1/completions", "3\r\nabc\r\n", false, 408},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := start(t, []string{ok}, func(cfg *Config) { cfg.HeldTimeout = 200 * time.Millisecond })
+			g := start(t, []string{ok}, func(cfg *Config) { cfg.ClientTimeout = 200 * time.Millisecond })
 			conn, err := net.Dial("tcp", g.Addr())
 			if err != nil {
 				t.Fatal(err)

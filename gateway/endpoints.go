@@ -19,12 +19,13 @@ import (
 type Endpoints struct {
 	known atomic.Pointer[endpointSet]
 	next  atomic.Uint64
+	tls   atomic.Bool
 }
 
 type endpointSet struct {
 	pools map[string][]string // pool -> addresses, sorted
 	all   []string
-	index map[string]struct{}
+	index map[string]string // address -> URL scheme
 }
 
 // NewEndpoints returns endpoints with one pool set ("" when pools don't matter).
@@ -36,21 +37,30 @@ func NewEndpoints(pool string, addresses ...string) (*Endpoints, error) {
 	return e, nil
 }
 
-// Set replaces every pool. An address that isn't ip:port is refused and the old
-// set stays.
+// TLS says whether workers speak it where their address doesn't (Set): the
+// control service's list has bare addresses. It counts from the next Set on.
+func (e *Endpoints) TLS(on bool) { e.tls.Store(on) }
+
+// Set replaces every pool. An address is ip:port, or https://ip:port where the
+// worker speaks TLS; any other is refused and the old set stays.
 func (e *Endpoints) Set(pools map[string][]string) error {
-	set := &endpointSet{pools: map[string][]string{}, index: map[string]struct{}{}}
+	set := &endpointSet{pools: map[string][]string{}, index: map[string]string{}}
 	for pool, addresses := range pools {
+		list := make([]string, 0, len(addresses))
 		for _, a := range addresses {
+			scheme := pick(e.tls.Load(), "https", "http")
+			if s, rest, ok := strings.Cut(a, "://"); ok && (s == "http" || s == "https") {
+				scheme, a = s, rest
+			}
 			if _, err := netip.ParseAddrPort(a); err != nil {
 				return fmt.Errorf("endpoint %q of pool %q is not ip:port such as 10.0.0.7:8000: the module names workers by address", a, pool)
 			}
 			if _, twice := set.index[a]; !twice {
-				set.index[a] = struct{}{}
+				set.index[a] = scheme
 				set.all = append(set.all, a)
 			}
+			list = append(list, a)
 		}
-		list := slices.Clone(addresses)
 		slices.Sort(list)
 		set.pools[pool] = slices.Compact(list)
 	}
@@ -65,6 +75,14 @@ func (e *Endpoints) Len() int {
 		return len(set.all)
 	}
 	return 0
+}
+
+// scheme is how a known address is spoken to: http or https.
+func (e *Endpoints) scheme(address string) string {
+	if s, ok := e.known.Load().index[address]; ok {
+		return s
+	}
+	return "http" // it has just been taken off the list
 }
 
 // choose returns the endpoint of one attempt: the first entry of wanted that is

@@ -15,7 +15,9 @@ import (
 //
 // Two parties touch it: the handler's goroutine and, as hostsim.Sink, the VM's
 // thread (inside the handler's own calls, or from a tick that releases a held
-// request). mu guards what they share; wake tells the handler of news.
+// request). While a request body streams, a third: the transport's goroutine that
+// sends it. mu guards what they share; a wake channel for each direction tells
+// who waits there of news.
 type exchange struct {
 	g      *Gateway
 	w      http.ResponseWriter
@@ -23,12 +25,16 @@ type exchange struct {
 	vm     *hostsim.VM
 	stream *hostsim.Stream
 	start  time.Time
-	wake   chan struct{}
+
+	reqWake, respWake chan struct{}
 
 	mu         sync.Mutex
 	reqHeaders *hostsim.HeaderMap // let go by the module
 	reqOut     bytes.Buffer       // request body let go
+	reqTrail   *hostsim.HeaderMap
 	reqEnd     bool
+	upload     *upload // the attempt that may read the client's body
+	uploading  bool    // ... and has begun to: no replay
 	respHead   *hostsim.HeaderMap
 	respNow    []byte       // the piece that is being fed: passes without a copy
 	respPassed int          // how much of respNow came through
@@ -40,14 +46,14 @@ type exchange struct {
 	bodyErr    error // why the rest of a streamed request body cannot be read
 
 	// Below: the handler's goroutine only.
-	body     *bytes.Buffer // the whole request body, once it is known whole
-	consumed bool          // a streamed body was read from: no replay
-	wanted   []string
-	pool     string
-	noRetry  bool
-	tried    []string
-	replied  bool
-	log      accessEntry
+	whole     bool // the request body is known to its end: reqOut has it all
+	heldBytes int  // of the gateway's allowance
+	wanted    []string
+	pool      string
+	noRetry   bool
+	tried     []string
+	replied   bool
+	log       accessEntry
 }
 
 type exchangeKey struct{}
@@ -55,9 +61,6 @@ type exchangeKey struct{}
 func exchangeOf(ctx context.Context) *exchange {
 	return ctx.Value(exchangeKey{}).(*exchange)
 }
-
-// replayable says whether the request can be sent a second time.
-func (x *exchange) replayable() bool { return x.body != nil || !x.consumed }
 
 // upstream is the worker that was asked last, "" if none was.
 func (x *exchange) upstream() string {
@@ -81,9 +84,9 @@ func (x *exchange) bodyFailed() error {
 	return x.bodyErr
 }
 
-func (x *exchange) signal() {
+func signal(wake chan struct{}) {
 	select {
-	case x.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
@@ -95,7 +98,7 @@ func (x *exchange) RequestHeaders(h *hostsim.HeaderMap, end bool) {
 	x.mu.Lock()
 	x.reqHeaders, x.reqEnd = h, x.reqEnd || end
 	x.mu.Unlock()
-	x.signal()
+	signal(x.reqWake)
 }
 
 // RequestData implements hostsim.Sink.
@@ -104,16 +107,15 @@ func (x *exchange) RequestData(data []byte, end bool) {
 	x.reqOut.Write(data)
 	x.reqEnd = x.reqEnd || end
 	x.mu.Unlock()
-	x.signal()
+	signal(x.reqWake)
 }
 
-// RequestTrailers implements hostsim.Sink. Trailers end the body; engines read
-// none, so they are not sent on.
-func (x *exchange) RequestTrailers(*hostsim.HeaderMap) {
+// RequestTrailers implements hostsim.Sink.
+func (x *exchange) RequestTrailers(t *hostsim.HeaderMap) {
 	x.mu.Lock()
-	x.reqEnd = true
+	x.reqTrail, x.reqEnd = t, true
 	x.mu.Unlock()
-	x.signal()
+	signal(x.reqWake)
 }
 
 // ResponseHeaders implements hostsim.Sink.
@@ -121,7 +123,7 @@ func (x *exchange) ResponseHeaders(h *hostsim.HeaderMap, end bool) {
 	x.mu.Lock()
 	x.respHead, x.respEnd = h, x.respEnd || end
 	x.mu.Unlock()
-	x.signal()
+	signal(x.respWake)
 }
 
 // ResponseData implements hostsim.Sink.
@@ -134,7 +136,7 @@ func (x *exchange) ResponseData(data []byte, end bool) {
 	}
 	x.respEnd = x.respEnd || end
 	x.mu.Unlock()
-	x.signal()
+	signal(x.respWake)
 }
 
 // ResponseTrailers implements hostsim.Sink.
@@ -142,7 +144,7 @@ func (x *exchange) ResponseTrailers(t *hostsim.HeaderMap) {
 	x.mu.Lock()
 	x.respTrail, x.respEnd = t, true
 	x.mu.Unlock()
-	x.signal()
+	signal(x.respWake)
 }
 
 // LocalReply implements hostsim.Sink.
@@ -150,7 +152,8 @@ func (x *exchange) LocalReply(reply hostsim.LocalReply) {
 	x.mu.Lock()
 	x.reply = &reply
 	x.mu.Unlock()
-	x.signal()
+	signal(x.reqWake)
+	signal(x.respWake)
 }
 
 // Reset implements hostsim.Sink.
@@ -158,7 +161,33 @@ func (x *exchange) Reset(details string) {
 	x.mu.Lock()
 	x.reset = details
 	x.mu.Unlock()
-	x.signal()
+	signal(x.reqWake)
+	signal(x.respWake)
+}
+
+// wait blocks until done (called under mu) holds, or the exchange is over. Only
+// one goroutine may wait at a wake channel.
+func (x *exchange) wait(wake <-chan struct{}, done func() bool) error {
+	timer := time.NewTimer(x.g.cfg.HeldTimeout)
+	defer timer.Stop()
+	for {
+		x.mu.Lock()
+		ok, cut := done(), x.reset != "" || x.reply != nil
+		x.mu.Unlock()
+		switch {
+		case ok:
+			return nil
+		case cut:
+			return errAborted
+		}
+		select {
+		case <-wake:
+		case <-timer.C:
+			return errAborted
+		case <-x.r.Context().Done():
+			return x.r.Context().Err()
+		}
+	}
 }
 
 // ended says whether the module's side answered or cut the exchange by itself.

@@ -2,13 +2,11 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +24,10 @@ type Gateway struct {
 	access   *accessLog
 	listener net.Listener
 	admin    net.Listener
+	tls      *certificate // nil without TLS
 	next     atomic.Uint64
+	held     atomic.Int64 // bytes of request bodies that wait for the module
+	open     tally        // exchanges
 	draining atomic.Bool
 }
 
@@ -38,19 +39,20 @@ func New(ctx context.Context, cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{cfg: cfg, metrics: newMetrics(), access: newAccessLog(cfg.AccessLog)}
+	if g.upstream, err = newTransport(cfg); err != nil {
+		return nil, err
+	}
+	if cfg.CertFile != "" {
+		if g.tls, err = newCertificate(cfg.CertFile, cfg.KeyFile, cfg.Logger); err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+	}
 	if err := g.startModule(ctx); err != nil {
 		return nil, err
 	}
 	if err := g.listen(); err != nil {
 		g.closeModule()
 		return nil, err
-	}
-	g.upstream = &http.Transport{
-		MaxIdleConns:        4096,
-		MaxIdleConnsPerHost: 1024,
-		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true, // bytes go through as they are
-		DialContext:         (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 	}
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -78,7 +80,7 @@ func (g *Gateway) startModule(ctx context.Context) error {
 		g.fleet, err = g.host.Deploy(ctx, hostsim.FleetConfig{
 			VM: hostsim.VMConfig{
 				Module: module, VMID: "warmpath", FailurePolicy: hostsim.FailReload,
-				ReloadBackoff: 50 * time.Millisecond, EndStreamsOnTrap: true,
+				ReloadBackoff: 50 * time.Millisecond, PassStreamsOnTrap: true,
 			},
 			Plugins: []hostsim.PluginConfig{{
 				Name: "warmpath", Configuration: g.cfg.Plugin,
@@ -118,8 +120,8 @@ func (g *Gateway) listen() (err error) {
 // Addr is the data plane's bound address, URL the same as a base URL.
 func (g *Gateway) Addr() string { return g.listener.Addr().String() }
 
-// URL is http://Addr.
-func (g *Gateway) URL() string { return "http://" + g.Addr() }
+// URL is http://Addr, or https://Addr with a certificate.
+func (g *Gateway) URL() string { return pick(g.tls != nil, "https://", "http://") + g.Addr() }
 
 // AdminAddr is the admin listener's bound address, "" without one.
 func (g *Gateway) AdminAddr() string {
@@ -132,54 +134,22 @@ func (g *Gateway) AdminAddr() string {
 // Host is the proxy-wasm host, for its metrics and shared data.
 func (g *Gateway) Host() *hostsim.Host { return g.host }
 
-// Run serves until ctx ends, then drains: no new connections, open exchanges
-// finish within DrainTimeout. It returns nil after a clean end.
-func (g *Gateway) Run(ctx context.Context) error {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	servers := []*http.Server{{
-		Handler: g, Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(g.cfg.Logger.Handler(), slog.LevelDebug),
-	}}
-	listeners := []net.Listener{g.listener}
-	if g.admin != nil {
-		servers = append(servers, &http.Server{Handler: g.adminHandler(), ReadHeaderTimeout: 10 * time.Second})
-		listeners = append(listeners, g.admin)
-	}
-	failed := make(chan error, len(servers))
-	var serving sync.WaitGroup
-	for i, s := range servers {
-		serving.Go(func() {
-			if err := s.Serve(listeners[i]); !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("gateway: serve %s: %w", listeners[i].Addr(), err)
-			}
-		})
-	}
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
-	}
-	g.draining.Store(true)
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.DrainTimeout)
-	defer cancel()
-	for _, s := range servers {
-		if shutErr := s.Shutdown(drain); shutErr != nil {
-			g.cfg.Logger.Warn("drain ran out of time, cutting what is open", "err", shutErr)
-			_ = s.Close()
-		}
-	}
-	serving.Wait()
-	g.upstream.CloseIdleConnections()
-	g.closeModule()
-	return err
-}
-
 // ServeHTTP handles one request of the data plane.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.open.add(1)
+	defer g.open.add(-1)
+	if g.draining.Load() {
+		w.Header().Set("Connection", "close") // in HTTP/2 a GOAWAY
+	}
+	if r.Method == http.MethodConnect {
+		http.Error(w, "this is no forward proxy", http.StatusMethodNotAllowed)
+		return
+	}
+	if !r.ProtoAtLeast(1, 1) {
+		w = finalOnly{w}
+	}
 	plugin := g.fleet.Plugins[g.next.Add(1)%uint64(len(g.fleet.Plugins))][0]
-	x := &exchange{g: g, w: w, vm: plugin.VM(), start: time.Now(), wake: make(chan struct{}, 1)}
+	x := &exchange{g: g, w: w, vm: plugin.VM(), start: time.Now(), reqWake: make(chan struct{}, 1), respWake: make(chan struct{}, 1)}
 	ctx := context.WithValue(r.Context(), exchangeKey{}, x)
 	if g.cfg.RequestTimeout > 0 {
 		var cancel context.CancelFunc
@@ -202,10 +172,23 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // close runs exactly once, whatever ended the exchange: a client that left, an
 // answer that is out, or a cut.
 func (x *exchange) close() {
+	x.endUpload()
 	x.vm.Do(x.stream.Close)
-	x.g.metrics.active.Dec()
+	x.drop()
 	x.g.metrics.observe(x)
 	x.g.access.write(x)
+	x.g.metrics.active.Dec()
+}
+
+// finalOnly is a client that knows no informational answers: HTTP/1.0.
+type finalOnly struct{ http.ResponseWriter }
+
+func (w finalOnly) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w finalOnly) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.ResponseWriter.WriteHeader(status)
+	}
 }
 
 func (g *Gateway) moduleLog(e hostsim.LogEntry) {

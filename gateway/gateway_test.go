@@ -38,6 +38,25 @@ func start(t *testing.T, endpoints []string, edit func(*Config)) *Gateway {
 	if edit != nil {
 		edit(&cfg)
 	}
+	g, stop := launch(t, cfg)
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if n := testutil.ToFloat64(g.metrics.active); n != 0 {
+			t.Errorf("%v exchanges are booked as open", n)
+		}
+		if n := g.held.Load(); n != 0 {
+			t.Errorf("%d bytes are booked as held", n)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return g
+}
+
+// launch runs a gateway until stop, which waits for the drain.
+func launch(t *testing.T, cfg Config) (g *Gateway, stop func() error) {
+	t.Helper()
 	g, err := New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -45,14 +64,7 @@ func start(t *testing.T, endpoints []string, edit func(*Config)) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		http.DefaultClient.CloseIdleConnections()
-	})
-	return g
+	return g, func() error { cancel(); return <-ended }
 }
 
 // worker is an upstream that answers with its name and counts requests.
@@ -384,20 +396,11 @@ func TestALongPrefillIsNoSilence(t *testing.T) {
 	}
 }
 
-func TestATrapCostsThatRequestAndNoOther(t *testing.T) {
-	ok, _ := worker(t, "ok", nil)
-	g := start(t, []string{ok}, func(c *Config) { c.VMs = 1 })
-	if resp := post(t, g, "trap\n"); resp.StatusCode != 503 {
-		t.Fatalf("the trapping request got %d, want 503", resp.StatusCode)
-	}
-	eventually(t, "the VM serves again", func() bool { return post(t, g, "dest="+ok+"\n").StatusCode == 200 })
-}
-
 func TestMetricsShowTheModulesWithLabels(t *testing.T) {
 	ok, _ := worker(t, "ok", nil)
 	g := start(t, []string{ok}, nil)
 	post(t, g, "dest="+ok+"\n")
-	eventually(t, "done ran", func() bool { return counter(g, "guest.done") == 1 })
+	eventually(t, "the exchange is over", func() bool { return testutil.ToFloat64(g.metrics.active) == 0 })
 	resp, err := http.Get("http://" + g.AdminAddr() + "/metrics")
 	if err != nil {
 		t.Fatal(err)

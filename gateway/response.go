@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/hostsim"
@@ -31,9 +30,10 @@ func (g *Gateway) modifyResponse(resp *http.Response) error {
 		x.stream.Info.BackendLatency = time.Since(x.start)
 		x.stream.ResponseHeaders(h, noBody)
 	})
-	if err := x.wait(func() bool { return x.respHead != nil }); err != nil {
+	if err := x.wait(x.respWake, func() bool { return x.respHead != nil }); err != nil {
 		return err
 	}
+	x.drop()
 	applyResponseHeaders(resp, x.respHead)
 	if _, ok := resp.Header["Content-Type"]; !ok {
 		x.w.Header()["Content-Type"] = nil // don't let net/http guess one
@@ -48,23 +48,6 @@ func (g *Gateway) modifyResponse(resp *http.Response) error {
 	return nil
 }
 
-// applyResponseHeaders takes over what the module changed. The body stays as it
-// is, so framing stays net/http's.
-func applyResponseHeaders(resp *http.Response, h *hostsim.HeaderMap) {
-	for key := range resp.Header {
-		delete(resp.Header, key)
-	}
-	for _, f := range h.Fields() {
-		if f.Key == ":status" {
-			if status, err := strconv.Atoi(f.Value); err == nil {
-				resp.StatusCode = status
-			}
-		} else if !strings.HasPrefix(f.Key, ":") {
-			resp.Header.Add(f.Key, f.Value)
-		}
-	}
-}
-
 // responseBody hands each piece of the upstream's body to the module as it
 // arrives. Pieces that pass unchanged are not copied.
 type responseBody struct {
@@ -72,6 +55,7 @@ type responseBody struct {
 	resp *http.Response
 	src  io.ReadCloser
 	idle *time.Timer
+	slow deadline // for a client that doesn't take what it asked for
 	eof  bool
 	err  error // what ended src, when it wasn't its end
 }
@@ -99,7 +83,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 			b.copyTrailers()
 			return 0, io.EOF
 		case b.eof: // all fed; the module still holds some
-			if err := x.wait(func() bool { return x.respEnd }); err != nil {
+			if err := x.wait(x.respWake, func() bool { return x.respEnd }); err != nil {
 				return 0, err
 			}
 			continue
@@ -112,7 +96,11 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	}
 }
 
+// count books n bytes that are about to be written.
 func (b *responseBody) count(n int) int {
+	if end, due := b.slow.next(b.x.g.cfg.ClientTimeout); due {
+		_ = http.NewResponseController(b.x.w).SetWriteDeadline(end)
+	}
 	if b.x.log.bytes == 0 {
 		b.x.log.firstByte = time.Since(b.x.start)
 	}
@@ -160,9 +148,10 @@ func (b *responseBody) copyTrailers() {
 	if b.x.respTrail == nil {
 		return
 	}
-	for _, f := range b.x.respTrail.Fields() {
-		b.resp.Trailer.Set(f.Key, f.Value)
+	if b.resp.Trailer == nil {
+		b.resp.Trailer = http.Header{}
 	}
+	setTrailers(b.resp.Trailer, b.x.respTrail)
 }
 
 func (b *responseBody) Close() error {

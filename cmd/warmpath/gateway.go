@@ -20,15 +20,21 @@ func gatewayCommand() *cobra.Command {
 		module, controlURL, tokenEnv string
 		name, deployment, access     string
 		upstreams                    []string
+		upstreamTLS                  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "gateway",
 		Short: "Run the module as a reverse proxy of its own, without Envoy",
-		Long: `Runs warmpath.wasm in this process (wazero) behind a plain HTTP/1.1 and h2c
-listener. The workers are those of the control service, or the ones given by
---upstream.`,
+		Long: `Runs warmpath.wasm in this process (wazero) as a reverse proxy for HTTP/1.1 and
+HTTP/2 (h2c without a certificate). The workers are those of the control
+service, or the ones given by --upstream.
+
+On SIGTERM /readyz turns to 503, requests are still taken for --drain-delay, then
+no more, and open ones have --drain-timeout to finish. A second signal ends the
+process at once.`,
 		Example: `  warmpath gateway --control http://127.0.0.1:8780
-  warmpath gateway --control http://127.0.0.1:8780 --upstream 10.0.0.7:8000 --upstream 10.0.0.8:8000 --access-log -`,
+  warmpath gateway --control http://127.0.0.1:8780 --upstream 10.0.0.7:8000 --upstream https://10.0.0.8:8443 --access-log -
+  warmpath gateway --listen :8443 --tls-cert tls.crt --tls-key tls.key --drain-delay 5s --drain-timeout 10m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -44,6 +50,7 @@ listener. The workers are those of the control service, or the ones given by
 				return err
 			}
 			if len(upstreams) == 0 {
+				cfg.Endpoints.TLS(upstreamTLS)
 				go cfg.Endpoints.Follow(cmd.Context(), controlURL, token, time.Second, slog.Default())
 			}
 			if cfg.AccessLog, err = openLog(access, cmd.OutOrStdout()); err != nil {
@@ -66,11 +73,22 @@ listener. The workers are those of the control service, or the ones given by
 	f.StringVar(&module, "module", "", "the module (default: warmpath.wasm beside this binary)")
 	f.StringVar(&name, "name", hostName(), "this gateway's name in the control service's status")
 	f.StringVar(&deployment, "deployment", "default", "deployment name: gateways of one deployment share a table")
-	f.StringArrayVar(&upstreams, "upstream", nil, "worker ip:port, repeatable (default: the control service's list)")
+	f.StringArrayVar(&upstreams, "upstream", nil, "worker ip:port or https://ip:port, repeatable (default: the control service's list)")
+	f.BoolVar(&upstreamTLS, "upstream-tls", false, "the workers of the control service's list speak TLS")
+	f.StringVar(&cfg.UpstreamCAFile, "upstream-ca", "", "PEM file with the CA of the workers' certificates (default: the system's)")
+	f.StringVar(&cfg.UpstreamServerName, "upstream-server-name", "", "name that the workers' certificates bear (default: their IP address)")
+	f.StringVar(&cfg.CertFile, "tls-cert", "", "PEM file with the certificate chain; it and the key are read again when they change")
+	f.StringVar(&cfg.KeyFile, "tls-key", "", "PEM file with the certificate's private key")
 	f.IntVar(&cfg.VMs, "vms", 0, "module instances (default: one per CPU)")
 	f.StringVar(&access, "access-log", "", "file for one JSON line per request, - for standard output")
 	f.DurationVar(&cfg.TokenTimeout, "token-timeout", time.Minute, "longest silence within a response")
-	f.DurationVar(&cfg.FirstByteTimeout, "first-byte-timeout", 10*time.Minute, "longest wait for response headers")
+	f.DurationVar(&cfg.FirstByteTimeout, "first-byte-timeout", 10*time.Minute, "longest wait for response headers, and then for the first byte")
+	f.DurationVar(&cfg.ClientTimeout, "client-timeout", time.Minute, "longest silence of a client that has more to send or to take")
+	f.DurationVar(&cfg.BodyTimeout, "body-timeout", 5*time.Minute, "longest arrival of a request body that the module waits for")
+	f.IntVar(&cfg.BodyLimitBytes, "body-limit", 8<<20, "largest request body that the module may hold, in bytes")
+	f.IntVar(&cfg.HeldLimitBytes, "held-limit", 512<<20, "held request bodies of all clients together, in bytes")
+	f.DurationVar(&cfg.DrainDelay, "drain-delay", 0, "how long to take requests after SIGTERM while /readyz says 503")
+	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 30*time.Second, "how long open requests may take after that")
 	f.DurationVar(&cfg.RequestTimeout, "request-timeout", 0, "longest exchange in all (0: no limit)")
 	return cmd
 }

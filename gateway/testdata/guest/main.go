@@ -1,6 +1,7 @@
 // Command guest is the module of the gateway's tests: it holds a request to its
 // body's end and does what the body's first line says ("dest=a,b", "hold",
-// "trap", "panic"), so that the proxy is tested apart from routing.
+// "panic"), so that the proxy is tested apart from routing. The header x-fault
+// orders a fault in a callback: "trap response_body", "panic done".
 package main
 
 import (
@@ -40,9 +41,22 @@ func (p *plugin) NewHttpContext(uint32) types.HttpContext { return &stream{plugi
 type stream struct {
 	types.DefaultHttpContext
 	plugin *plugin
+	fault  string
+}
+
+// at carries out the fault that was ordered for a callback.
+func (s *stream) at(callback string) {
+	switch s.fault {
+	case "trap " + callback:
+		os.Exit(3) // ends the instance: no recover catches that
+	case "panic " + callback:
+		panic("asked for")
+	}
 }
 
 func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
+	s.fault, _ = abi.HeaderString(abi.RequestHeaders, "x-fault")
+	s.at("request_headers")
 	path, _ := abi.HeaderString(abi.RequestHeaders, ":path")
 	if end || path == "/pass" {
 		return types.ActionContinue
@@ -51,12 +65,29 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 }
 
 func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
+	s.at("request_body")
+	if end {
+		s.at("request_end")
+	}
 	if path, _ := abi.HeaderString(abi.RequestHeaders, ":path"); path == "/pass" {
 		return types.ActionContinue
 	}
 	if !end {
 		return types.ActionPause
 	}
+	return s.obey(size)
+}
+
+func (s *stream) OnHttpRequestTrailers(int) types.Action {
+	s.at("request_trailers")
+	if path, _ := abi.HeaderString(abi.RequestHeaders, ":path"); path == "/pass" {
+		return types.ActionContinue
+	}
+	return s.obey(256)
+}
+
+// obey does what the body's first line says.
+func (s *stream) obey(size int) types.Action {
 	b, _ := abi.Buffer(abi.RequestBody, 0, min(size, 256), &s.plugin.body)
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	verb, arg, _ := bytes.Cut(line, []byte("="))
@@ -71,8 +102,6 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 	case "refuse":
 		abi.SendLocalResponse(429, "by_guest", [][2]string{{"retry-after", "1"}}, []byte("no"), -1)
 		return types.ActionPause
-	case "trap":
-		os.Exit(3) // ends the instance: no recover catches that
 	case "panic":
 		panic("asked for")
 	}
@@ -81,11 +110,18 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 
 func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 	s.plugin.answers.Add(1)
+	s.at("response_headers")
 	return types.ActionContinue
 }
 
 func (s *stream) OnHttpResponseBody(int, bool) types.Action {
 	s.plugin.chunks.Add(1)
+	s.at("response_body")
+	return types.ActionContinue
+}
+
+func (s *stream) OnHttpResponseTrailers(int) types.Action {
+	s.at("response_trailers")
 	return types.ActionContinue
 }
 
@@ -94,6 +130,7 @@ func (s *stream) OnHttpResponseBody(int, bool) types.Action {
 const upstreamTerminated = 1 << 6
 
 func (s *stream) OnHttpStreamDone() {
+	s.at("done")
 	flags, _ := abi.Property("response\x00flags", &s.plugin.body)
 	if len(flags) == 8 && binary.LittleEndian.Uint64(flags)&upstreamTerminated != 0 {
 		s.plugin.failures.Add(1)

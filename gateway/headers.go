@@ -1,0 +1,140 @@
+package gateway
+
+import (
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/warmpath/warmpath/hostsim"
+)
+
+// headerMap turns net/http's request into the module's view. What only we may
+// set is dropped first, so that no client can speak for the module, and so is
+// what the Connection header says is for this hop alone.
+func headerMap(r *http.Request) *hostsim.HeaderMap {
+	h := hostsim.NewHeaderMap(":method", r.Method, ":path", r.URL.RequestURI(), ":authority", r.Host, ":scheme", pick(r.TLS != nil, "https", "http"))
+	own := connectionFields(r.Header)
+	for key, values := range r.Header {
+		if slices.Contains(own, key) {
+			continue
+		}
+		key = strings.ToLower(key)
+		if key == endpointHeader || key == maxRetriesHeader || strings.HasPrefix(key, ourPrefix) && key != excludeHeader {
+			continue
+		}
+		addField(h, key, values)
+	}
+	if r.ContentLength > 0 {
+		h.Set("content-length", itoa(r.ContentLength))
+	}
+	return h
+}
+
+// connectionFields names what the Connection header lists.
+func connectionFields(h http.Header) (keys []string) {
+	for _, list := range h["Connection"] {
+		for key := range strings.SplitSeq(list, ",") {
+			keys = append(keys, http.CanonicalHeaderKey(strings.TrimSpace(key)))
+		}
+	}
+	return keys
+}
+
+func addField(h *hostsim.HeaderMap, key string, values []string) {
+	for _, v := range values {
+		h.Add(key, v)
+	}
+}
+
+// addFields adds all of net/http's fields.
+func addFields(h *hostsim.HeaderMap, fields http.Header) *hostsim.HeaderMap {
+	for key, values := range fields {
+		addField(h, key, values)
+	}
+	return h
+}
+
+// rewrite makes the upstream request out of what the module let go; its body is
+// each attempt's own.
+func rewrite(pr *httputil.ProxyRequest) {
+	x := exchangeOf(pr.In.Context())
+	out := pr.Out
+	// ReverseProxy has put these back for a client that asks for them. Only
+	// WebSocket leaves HTTP here: another protocol, h2c above all, would be a way
+	// around the module for whatever comes after.
+	switched := strings.EqualFold(out.Header.Get("Upgrade"), "websocket")
+	for key := range out.Header {
+		if key == "Te" || switched && (key == "Connection" || key == "Upgrade") {
+			continue
+		}
+		delete(out.Header, key)
+	}
+	out.URL = &url.URL{}
+	for _, f := range x.reqHeaders.Fields() {
+		switch {
+		case f.Key == ":path":
+			setPath(out.URL, f.Value)
+		case f.Key == ":authority":
+			out.Host = f.Value
+		case f.Key == ":method":
+			out.Method = f.Value
+		case hopByHop(f.Key):
+		default:
+			out.Header.Add(f.Key, f.Value)
+		}
+	}
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = nil // don't let net/http add its own
+	}
+	pr.SetXForwarded()
+}
+
+// setPath keeps the path's bytes as they came: RawPath where the decoded form
+// would lose something.
+func setPath(u *url.URL, target string) {
+	if parsed, err := url.ParseRequestURI(target); err == nil {
+		u.Path, u.RawPath, u.RawQuery, u.ForceQuery = parsed.Path, parsed.RawPath, parsed.RawQuery, parsed.ForceQuery
+		return
+	}
+	u.Opaque = target
+}
+
+// hopByHop names what must not travel on: hop-by-hop fields, framing (net/http
+// sets it), Expect (already answered) and the module's notes to the proxy.
+func hopByHop(key string) bool {
+	switch key {
+	case ":scheme", "connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization",
+		"te", "trailer", "transfer-encoding", "upgrade", "content-length", "expect", endpointHeader, maxRetriesHeader:
+		return true
+	}
+	return strings.HasPrefix(key, ourPrefix)
+}
+
+// applyResponseHeaders takes over what the module changed. The body stays as it
+// is, so framing stays net/http's.
+func applyResponseHeaders(resp *http.Response, h *hostsim.HeaderMap) {
+	clear(resp.Header)
+	for _, f := range h.Fields() {
+		if f.Key == ":status" {
+			if status, err := strconv.Atoi(f.Value); err == nil {
+				resp.StatusCode = status
+			}
+		} else if !strings.HasPrefix(f.Key, ":") {
+			resp.Header.Add(f.Key, f.Value)
+		}
+	}
+}
+
+// setTrailers makes trailers hold what the module let through. Names that were
+// announced stay, with nothing to say.
+func setTrailers(trailers http.Header, h *hostsim.HeaderMap) {
+	for key := range trailers {
+		trailers[key] = nil
+	}
+	for _, f := range h.Fields() {
+		trailers.Add(f.Key, f.Value)
+	}
+}

@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"time"
+)
+
+// giveBody sets body, framing and trailers of one attempt. Only an attempt that
+// mayReplay allowed comes here a second time.
+func (x *exchange) giveBody(out *http.Request) {
+	out.Body, out.GetBody, out.Trailer = http.NoBody, nil, nil
+	switch {
+	case x.whole:
+		x.mu.Lock()
+		body, trailers := x.reqOut.Bytes(), x.reqTrail
+		x.mu.Unlock()
+		if trailers.Len() > 0 {
+			out.Trailer = http.Header{}
+			setTrailers(out.Trailer, trailers)
+		}
+		out.ContentLength = pick(x.r.ContentLength < 0 || trailers.Len() > 0, -1, int64(len(body)))
+		if len(body) > 0 || trailers.Len() > 0 {
+			out.Body, out.GetBody = &replay{rest: body}, x.again
+		} else {
+			out.ContentLength = 0
+		}
+	case x.r.ContentLength != 0:
+		up := &upload{x: x, trailers: http.Header{}}
+		for key := range x.r.Trailer {
+			up.trailers[key] = nil // announced: HTTP/2 sends no others
+		}
+		x.mu.Lock()
+		x.upload = up
+		x.mu.Unlock()
+		out.Body, out.Trailer, out.ContentLength = up, up.trailers, x.r.ContentLength
+	}
+}
+
+// mayReplay says whether the request can be sent again. An attempt that has not
+// begun to read the client's body will not from now on.
+func (x *exchange) mayReplay() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.whole {
+		return true
+	}
+	if x.uploading {
+		return false
+	}
+	x.upload = nil
+	return true
+}
+
+// again is the held body once more. It asks the exchange, for the transport keeps
+// this function as long as the response lasts.
+func (x *exchange) again() (io.ReadCloser, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return &replay{rest: x.reqOut.Bytes()}, nil
+}
+
+// replay reads a body that is here whole, and lets go of it at its end.
+type replay struct{ rest []byte }
+
+func (b *replay) Read(p []byte) (int, error) {
+	n := copy(p, b.rest)
+	if b.rest = b.rest[n:]; len(b.rest) == 0 {
+		b.rest = nil
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (b *replay) Close() error { return nil }
+
+// upload streams a body that the module doesn't hold: each piece passes the
+// module's callback on its way. The transport may read it for longer than the
+// attempt, and even the handler, lasts.
+type upload struct {
+	x        *exchange
+	trailers http.Header // filled before the end is told
+	silence  deadline
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	x := u.x
+	for {
+		n, done, err := u.taken(p)
+		if n > 0 || done {
+			return n, err
+		}
+		n, err = x.r.Body.Read(p)
+		if n > 0 || err == io.EOF {
+			x.feedRequest(p[:n], err == io.EOF)
+		}
+		if err == io.EOF {
+			u.release()
+			if err := x.wait(x.reqWake, func() bool { return x.reqEnd }); err != nil {
+				return 0, err
+			}
+		} else if err != nil {
+			x.mu.Lock()
+			x.bodyErr = err // the client's doing, whatever the transport makes of it
+			x.mu.Unlock()
+			return 0, err
+		}
+	}
+}
+
+// taken gives what the module has let through, or says how the body ended, or
+// gets the client's connection ready for a read.
+func (u *upload) taken(p []byte) (n int, done bool, err error) {
+	x := u.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.upload != u {
+		return 0, true, errAborted // another attempt has taken over, or all is over
+	}
+	x.uploading = true
+	n, _ = x.reqOut.Read(p)
+	switch {
+	case n > 0:
+		return n, false, nil
+	case x.reset != "" || x.reply != nil:
+		return 0, true, errAborted
+	case x.reqEnd:
+		if x.reqTrail != nil {
+			setTrailers(u.trailers, x.reqTrail)
+		}
+		return 0, true, io.EOF
+	}
+	if end, due := u.silence.next(x.g.cfg.ClientTimeout); due {
+		_ = http.NewResponseController(x.w).SetReadDeadline(end)
+	}
+	return 0, false, nil
+}
+
+// release lifts the limit on silence: what comes after the body is waited for.
+func (u *upload) release() {
+	u.x.mu.Lock()
+	defer u.x.mu.Unlock()
+	if u.x.upload == u {
+		_ = http.NewResponseController(u.x.w).SetReadDeadline(time.Time{})
+	}
+}
+
+// Close does nothing: the client's body belongs to the server.
+func (u *upload) Close() error { return nil }
+
+// endUpload keeps the transport from the client's connection once the handler is
+// done with it.
+func (x *exchange) endUpload() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.upload != nil {
+		x.upload = nil
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
+	}
+}
+
+// deadline spares a busy stream a new deadline for every piece: one that was set
+// a moment ago is near enough.
+type deadline struct{ set time.Time }
+
+// next is the deadline for what begins now, of at least timeout, and whether it
+// has to be set.
+func (d *deadline) next(timeout time.Duration) (end time.Time, due bool) {
+	now := time.Now()
+	if now.Sub(d.set) < timeout/4 {
+		return time.Time{}, false
+	}
+	d.set = now
+	return now.Add(timeout + timeout/4), true
+}
