@@ -1,0 +1,104 @@
+package hostsim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// trapOf runs a script that traps and returns how.
+func trapOf(t *testing.T, lines string, faults ...string) *TrapError {
+	t.Helper()
+	s := script(t, lines, faults...)
+	s.request()
+	var trap *TrapError
+	if !errors.As(s.vm.Err(), &trap) {
+		t.Fatalf("no trap: %v\n%s", s.vm.Err(), strings.Join(s.log, "\n"))
+	}
+	return trap
+}
+
+func (e *TrapError) has(t *testing.T, function, file string) {
+	t.Helper()
+	if !slices.ContainsFunc(e.Stack, func(f Frame) bool { return f.Function == function && strings.HasSuffix(f.File, file) && f.Line > 0 }) {
+		t.Errorf("the stack has no %s in %s:\n%v", function, file, e)
+	}
+}
+
+// The guest is built with -ldflags='-s -w': the names come from Go's own table.
+func TestAPanicOfAStrippedGoModuleNamesFunctionsAndLines(t *testing.T) {
+	e := trapOf(t, "request_body: trap")
+	if !strings.HasPrefix(e.Panic, "panic: runtime error: invalid memory address") || e.Callback != "proxy_on_request_body" {
+		t.Errorf("%+v", e)
+	}
+	e.has(t, "main.perform", "guest/env.go")
+	e.has(t, "main.onRequestBody", "guest/main.go")
+	if strings.Contains(e.Error(), "runtime.sigpanic") {
+		t.Errorf("frames of the runtime are not folded:\n%v", e)
+	}
+}
+
+func TestATrapInAHostCallShowsTheWayToIt(t *testing.T) {
+	e := trapOf(t, "request_headers: get request_headers :path", "proxy_get_header_map_value=trap")
+	if len(e.Stack) == 0 || e.Stack[0].Function != "env.proxy_get_header_map_value" {
+		t.Errorf("%v", e)
+	}
+	e.has(t, "main.perform", "guest/env.go")
+}
+
+func TestRecursionIsOneLine(t *testing.T) {
+	e := trapOf(t, "request_headers: recurse")
+	if n := strings.Count(e.Error(), "main.recurse"); n != 1 {
+		t.Errorf("main.recurse stands in %d lines:\n%v", n, e)
+	}
+}
+
+func TestNamesAreMadeReadable(t *testing.T) {
+	for raw, want := range map[string]string{
+		"_ZN4core9panicking5panic17h0123456789abcdefE":  "core::panicking::panic",
+		"_RNvCskwGfYPst2Cb_3foo3bar":                    "foo::bar",
+		"_ZN7Context16onRequestHeadersEjb":              "Context::onRequestHeaders(unsigned int, bool)",
+		"github.com_x_y.__Filter_.OnHttpRequestHeaders": "github.com_x_y.(*Filter).OnHttpRequestHeaders",
+		"assembly/index/onRequest":                      "assembly/index/onRequest",
+	} {
+		if got := readableName(raw); got != want {
+			t.Errorf("%s is %q, want %q", raw, got, want)
+		}
+	}
+}
+
+// A stack of a Rust module without names, and the build that has them.
+func TestSymbolsOfAnUnstrippedBuildNameAStrippedOne(t *testing.T) {
+	h := newTestHost(t, Options{Log: func(LogEntry) {}})
+	ctx := context.Background()
+	stripped, err := h.Compile(ctx, "hand", handModule())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Function 7 is proxy_on_response_body: two imports, then the exports in order.
+	entry := append([]byte{1, 7}, text("_ZN4core9panicking5panic17h0123456789abcdefE")...)
+	custom := section(0, append(text("name"), section(1, entry)...))
+	if err := stripped.SetSymbols(append(handModule(), custom...)); err != nil {
+		t.Fatal(err)
+	}
+	vm, err := h.NewVM(ctx, VMConfig{Name: "w", Module: stripped})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := vm.AddPlugin(PluginConfig{Name: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.NewStream(&Recorder{})
+	s.RequestHeaders(NewHeaderMap(":method", "GET", ":path", "/", ":authority", "x"), true)
+	s.ResponseHeaders(NewHeaderMap(":status", "200"), false)
+	s.ResponseData([]byte("x"), true)
+	if err := vm.Err(); err == nil || !strings.Contains(err.Error(), "\n\tcore::panicking::panic") {
+		t.Errorf("%v", err)
+	}
+	if err := stripped.SetSymbols(guestWasm(t)); err == nil {
+		t.Error("names of another module are taken")
+	}
+}
