@@ -1,0 +1,391 @@
+// Package bpe turns a prompt's text into the token ids an engine will see, and ids back into
+// text, exactly as Hugging Face's tokenizers do for byte-level BPE.
+//
+// A text travels through it like this: Encode cuts it at added tokens (added.go); each part
+// between them is looked up in the memo by its content (memo.go); a part that is new is
+// repaired where it is no UTF-8, normalized, cut into pieces by tokenizer/pretoken, and each
+// piece is found in the cache of short pieces, is a token by itself, or is merged (merge.go).
+// Parts are independent of each other, so a conversation's next turn costs its new messages.
+//
+// Nothing here looks at a clock and nothing grows without a bound: work is counted in units,
+// caches have fixed sizes, and in the steady state no call allocates.
+package bpe
+
+import (
+	"encoding/binary"
+
+	"github.com/warmpath/warmpath/tokenizer/pretoken"
+	"github.com/warmpath/warmpath/tokenizer/ucd"
+	"github.com/warmpath/warmpath/tokenizer/utf8text"
+	"github.com/warmpath/warmpath/tokenizer/vocab"
+)
+
+// Config sizes an Encoder. The zero value of a field is its default.
+type Config struct {
+	// CacheEntries is the size of the cache of short pieces, a power of two; 32 bytes each.
+	// Default 8,192. Larger ones fall out of the processor's second-level cache.
+	CacheEntries int
+	// MemoIDs is the size of the message memo in ids, 4 bytes each. Default 262,144: the memo
+	// holds about 1 MB of text. Negative: no memo.
+	MemoIDs int
+	// MemoEntries is the number of texts the memo can hold, a power of two; 32 bytes each.
+	// Default 4,096.
+	MemoEntries int
+}
+
+// Encoder encodes texts with one vocabulary. It owns its caches and scratch memory and is not
+// safe for concurrent use: one per VM, or one per goroutine.
+type Encoder struct {
+	v     *vocab.Vocab
+	kind  pretoken.Kind
+	raw   finder // added tokens found before normalization
+	plain finder // those found after it
+
+	powers []uint64 // powers[n] = Multiplier^n
+	pairs  []uint32 // index of the token of two ASCII bytes, by first<<7 | second
+	cache  []entry
+	shift  uint8 // 64 - bits of the cache
+	memo   memo
+
+	normal []byte // scratch: a normalized part
+	spaced []byte // scratch: a part with a space in front
+	short  short
+	long   long
+	left   int // units that may still be spent
+}
+
+// entry of the cache of short pieces: up to 15 bytes and up to 4 ids.
+type entry struct {
+	// low holds the first 8 bytes of the piece, high the rest; high's top byte is
+	// count of ids << 4 | length of the piece, 0 for an unused entry.
+	low, high uint64
+	ids       [4]uint32
+}
+
+const (
+	cachedBytes = 15
+	cachedIDs   = 4
+	keyMask     = 0x0fffffffffffffff // of high, without the count
+)
+
+// New returns an encoder. It allocates all that it will need for ordinary texts: about 0.4 MB
+// beside the memo.
+func New(v *vocab.Vocab, c Config) *Encoder {
+	if c.CacheEntries <= 0 {
+		c.CacheEntries = 8192
+	}
+	bits := uint8(4)
+	for 1<<bits < c.CacheEntries {
+		bits++
+	}
+	e := &Encoder{
+		v: v, kind: v.Kind, cache: make([]entry, 1<<bits), shift: 64 - bits,
+		powers: make([]uint64, v.Longest+1), pairs: make([]uint32, 1<<14),
+	}
+	e.raw.set(v, v.RawAdded)
+	e.plain.set(v, v.NormalAdded)
+	e.memo.set(c)
+	e.powers[0] = 1
+	for i := 1; i < len(e.powers); i++ {
+		e.powers[i] = e.powers[i-1] * vocab.Multiplier
+	}
+	var pair [2]byte
+	for i := range e.pairs {
+		pair[0], pair[1] = byte(i>>7), byte(i&127)
+		e.pairs[i] = v.Find(vocab.HashBytes(pair[:]), pair[:])
+	}
+	return e
+}
+
+// Vocab returns the encoder's vocabulary.
+func (e *Encoder) Vocab() *vocab.Vocab { return e.v }
+
+// Options of one Encode.
+type Options struct {
+	// AddSpecial puts the vocabulary's BOS (and EOS) around the text, as engines do for
+	// completions and embeddings; chat templates write their own.
+	AddSpecial bool
+	// Budget is what may be spent, in units: one for each byte of new text of ordinary cost,
+	// see cost; a sixteenth for what the memo knows. At most 0: no limit.
+	Budget int
+	// Marks are ascending offsets into the text, such as the ends of its turns.
+	Marks []int
+	// MarkIDs has at least the length of Marks and receives for each the number of ids that lie
+	// wholly before it, or -1 where the budget ended first. In a part whose length normalization
+	// changed, that is the number of ids before the part.
+	MarkIDs []int
+}
+
+// Result tells what Encode did.
+type Result struct {
+	// Covered is the length of the beginning of the text that the ids stand for: all of it
+	// unless the budget was spent. Where the budget ends in a part that normalization changed,
+	// the part's beginning.
+	Covered int
+	// Exhausted is set when the budget was spent before the end.
+	Exhausted bool
+	// Fresh and Memoised are the bytes that were tokenised and that the memo knew.
+	Fresh, Memoised int
+}
+
+// Encode appends the ids of text to dst. Added tokens in the text become their ids, as in
+// engines, which render a whole conversation first and tokenise it then. What is no UTF-8 is
+// read as U+FFFD, one for each maximal part of a sequence that cannot be continued.
+//
+// When the budget is spent, Encode stops between two pieces; the ids so far are the beginning
+// of what they would be without a limit.
+func (e *Encoder) Encode(dst []uint32, text []byte, o Options) ([]uint32, Result) {
+	var r Result
+	first := len(dst)
+	e.left = o.Budget
+	if o.Budget <= 0 {
+		e.left = 1<<62 - 1
+	}
+	if o.AddSpecial {
+		dst = append(dst, e.v.Before...)
+	}
+	marks, markIDs := o.Marks, o.MarkIDs[:len(o.Marks)]
+	done := 0 // marks that are answered
+	ok := true
+	for at, from := 0, 0; ; {
+		m, found := e.raw.next(text, at, from)
+		begin := len(dst)
+		for done < len(marks) && marks[done] <= from {
+			markIDs[done] = begin - first
+			done++
+		}
+		if m.start > from {
+			var covered int
+			dst, covered, ok = e.part(dst, text[from:m.start], &r)
+			r.Covered = from + covered
+			done = e.answer(marks, markIDs, done, dst, first, begin, from, r.Covered)
+			if !ok {
+				break
+			}
+		}
+		if !found {
+			r.Covered = len(text)
+			break
+		}
+		if e.left--; e.left < 0 {
+			r.Covered, ok = m.start, false
+			break
+		}
+		for done < len(marks) && marks[done] < m.end {
+			markIDs[done] = len(dst) - first
+			done++
+		}
+		dst = append(dst, e.raw.list[m.which].ID)
+		at, from = m.next, m.end
+	}
+	for ; done < len(marks); done++ {
+		markIDs[done] = -1
+		if ok {
+			markIDs[done] = len(dst) - first
+		}
+	}
+	r.Exhausted = !ok
+	if ok && o.AddSpecial {
+		dst = append(dst, e.v.After...)
+	}
+	return dst, r
+}
+
+// answer fills in the marks that lie within a part text[from:to] whose ids are dst[begin:].
+func (e *Encoder) answer(marks, markIDs []int, done int, dst []uint32, first, begin, from, to int) int {
+	if done == len(marks) || marks[done] >= to {
+		return done
+	}
+	position := from
+	for _, id := range dst[begin:] {
+		position += e.bytes(id)
+	}
+	// A space in front of the part is no byte of the text.
+	position, exact := from, position == to
+	if !exact && e.v.Flags&vocab.FlagPrefixSpace != 0 {
+		position--
+		exact = true
+		total := position
+		for _, id := range dst[begin:] {
+			total += e.bytes(id)
+		}
+		exact = total == to
+	}
+	ids := begin
+	for ; done < len(marks) && marks[done] < to; done++ {
+		if !exact {
+			markIDs[done] = begin - first
+			continue
+		}
+		for ids < len(dst) && position+e.bytes(dst[ids]) <= marks[done] {
+			position += e.bytes(dst[ids])
+			ids++
+		}
+		markIDs[done] = ids - first
+	}
+	return done
+}
+
+// bytes returns the length of what an id stands for.
+func (e *Encoder) bytes(id uint32) int {
+	if n := len(e.v.Token(id)); n > 0 {
+		return n
+	}
+	a, _ := e.v.FindAdded(id)
+	return int(a.Bytes)
+}
+
+// part appends the ids of a text between two added tokens. It returns how much of it they
+// cover, and false when the budget is spent.
+func (e *Encoder) part(dst []uint32, text []byte, r *Result) ([]uint32, int, bool) {
+	memoise := e.memo.takes(len(text))
+	var key memoKey
+	if memoise {
+		if e.left -= len(text) / 16; e.left < 0 {
+			return dst, 0, false
+		}
+		key = e.memo.key(text)
+		var hit bool
+		if dst, hit = e.memo.get(dst, key); hit {
+			r.Memoised += len(text)
+			return dst, len(text), true
+		}
+	}
+	begin := len(dst)
+	plain := utf8text.Replaced(text)
+	changed := len(plain) != len(text) || &plain[0] != &text[0]
+	if e.v.Flags&vocab.FlagNFC != 0 && !ucd.IsNFC(plain) {
+		e.normal = ucd.NFC(e.normal[:0], plain)
+		plain, changed = e.normal, true
+	}
+	dst, covered, ok := e.plainParts(dst, plain)
+	switch {
+	case ok:
+		covered = len(text)
+		if memoise {
+			e.memo.put(key, dst[begin:])
+		}
+	case changed:
+		covered = 0
+	}
+	r.Fresh += covered
+	return dst, covered, ok
+}
+
+// plainParts cuts at the added tokens that are found in normalized text.
+func (e *Encoder) plainParts(dst []uint32, text []byte) ([]uint32, int, bool) {
+	if len(e.plain.list) == 0 {
+		return e.pieces(dst, text)
+	}
+	for at, from := 0, 0; ; {
+		m, found := e.plain.next(text, at, from)
+		if m.start > from {
+			var covered int
+			var ok bool
+			if dst, covered, ok = e.pieces(dst, text[from:m.start]); !ok {
+				return dst, from + covered, false
+			}
+		}
+		if !found {
+			return dst, len(text), true
+		}
+		dst = append(dst, e.plain.list[m.which].ID)
+		at, from = m.next, m.end
+	}
+}
+
+// pieces pre-tokenises text and appends the ids of its pieces.
+func (e *Encoder) pieces(dst []uint32, text []byte) ([]uint32, int, bool) {
+	if e.v.Flags&vocab.FlagPrefixSpace != 0 && text[0] != ' ' {
+		e.spaced = append(append(e.spaced[:0], ' '), text...)
+		dst, covered, ok := e.words(dst, e.spaced)
+		return dst, max(covered-1, 0), ok
+	}
+	return e.words(dst, text)
+}
+
+func (e *Encoder) words(dst []uint32, text []byte) ([]uint32, int, bool) {
+	left := e.left
+	for at := 0; at < len(text); {
+		end := pretoken.Next(e.kind, text, at)
+		n := end - at
+		if left -= cost(n); left < 0 {
+			e.left = left
+			return dst, at, false
+		}
+		if n > cachedBytes {
+			dst = e.piece(dst, text[at:end])
+			at = end
+			continue
+		}
+		low, high := load(text, at, n)
+		slot := &e.cache[(low^high*mixHigh)*mix>>(e.shift&63)]
+		if cap(dst)-len(dst) < cachedIDs {
+			dst = grow(dst)
+		}
+		have := len(dst)
+		if slot.low != low || slot.high&keyMask != high {
+			dst = e.piece(dst, text[at:end])
+			if count := len(dst) - have; count <= cachedIDs {
+				slot.low, slot.high = low, high|uint64(count)<<60
+				copy(slot.ids[:], dst[have:])
+			}
+			at = end
+			continue
+		}
+		out := dst[have : have+cachedIDs : have+cachedIDs]
+		out[0], out[1], out[2], out[3] = slot.ids[0], slot.ids[1], slot.ids[2], slot.ids[3]
+		dst = dst[:have+int(slot.high>>60)]
+		at = end
+	}
+	e.left = left
+	return dst, len(text), true
+}
+
+const (
+	mix     = 0x9e3779b97f4a7c15
+	mixHigh = 0xc2b2ae3d27d4eb4f
+)
+
+// load reads n <= 15 bytes at text[at:] as two numbers; the top byte of high is n.
+func load(text []byte, at, n int) (low, high uint64) {
+	if at+16 <= len(text) {
+		b := text[at : at+16]
+		low, high = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+	} else {
+		for i, c := range text[at : at+n] {
+			if i < 8 {
+				low |= uint64(c) << (8 * i)
+			} else {
+				high |= uint64(c) << (8 * (i - 8))
+			}
+		}
+	}
+	if n < 8 {
+		return low & (1<<(8*n&63) - 1), uint64(n) << 56
+	}
+	return low, high&(1<<((8*n-64)&63)-1) | uint64(n)<<56
+}
+
+// grow returns dst with room for at least cachedIDs more.
+func grow(dst []uint32) []uint32 {
+	return append(dst, 0, 0, 0, 0)[:len(dst)]
+}
+
+// cost is what a piece of n bytes costs, whatever the caches hold: a unit a byte, and more for
+// pieces that are merged with a heap, which takes as much longer.
+func cost(n int) int {
+	if n > shortBytes {
+		return n * longUnits
+	}
+	return n
+}
+
+// Decode appends the text of ids; unknown ids stand for nothing. With skipSpecial, special
+// tokens are left out. The text need not be UTF-8 where ids end within a character.
+func (e *Encoder) Decode(dst []byte, ids []uint32, skipSpecial bool) []byte {
+	for _, id := range ids {
+		dst = e.v.AppendToken(dst, id, skipSpecial)
+	}
+	return dst
+}

@@ -1,0 +1,131 @@
+package bpe
+
+import (
+	"encoding/binary"
+	"hash"
+
+	"github.com/minio/highwayhash"
+)
+
+// memoBytes is the shortest text worth a place in the memo: below it, hashing and looking up
+// cost about as much as tokenising.
+const memoBytes = 256
+
+// memoHashKey is the key of the content hash. Two texts with equal 128-bit hashes would be
+// taken for one another; by chance that does not happen (2^-64 at four billion texts), and
+// whoever could make it happen would only mislead the routing of their own requests.
+var memoHashKey = []byte("warmpath message memo, version 1")
+
+type memoKey struct{ low, high uint64 }
+
+// memo remembers the ids of whole texts between added tokens, by content. Ids lie one after the
+// other in a ring that overwrites its oldest; a hit in the older half moves to the front, so
+// that a conversation in use stays.
+type memo struct {
+	digest  hash.Hash
+	sum     [16]byte
+	ids     []uint32 // the ring
+	written uint64   // ids ever written; the next goes to written % len(ids)
+	entries []memoEntry
+}
+
+type memoEntry struct {
+	key   memoKey
+	at    uint64 // value of written when the ids were written
+	count uint32
+	used  bool
+}
+
+// memoWays entries share a place in the table; the one with the oldest ids gives way.
+const memoWays = 4
+
+func (m *memo) set(c Config) {
+	if c.MemoIDs < 0 {
+		return
+	}
+	if c.MemoIDs == 0 {
+		c.MemoIDs = 1 << 18
+	}
+	if c.MemoEntries <= 0 {
+		c.MemoEntries = 4096
+	}
+	size := memoWays
+	for size < c.MemoEntries {
+		size *= 2
+	}
+	digest, err := highwayhash.New128(memoHashKey)
+	if err != nil {
+		return // never: the key has 32 bytes
+	}
+	m.digest, m.ids, m.entries = digest, make([]uint32, c.MemoIDs), make([]memoEntry, size)
+}
+
+// takes tells whether a text of n bytes has a place in the memo.
+func (m *memo) takes(n int) bool { return n >= memoBytes && m.entries != nil }
+
+func (m *memo) key(text []byte) memoKey {
+	m.digest.Reset()
+	_, _ = m.digest.Write(text) // a hash does not fail
+	sum := m.digest.Sum(m.sum[:0])
+	return memoKey{binary.LittleEndian.Uint64(sum), binary.LittleEndian.Uint64(sum[8:])}
+}
+
+func (m *memo) ways(key memoKey) []memoEntry {
+	at := int(key.low) & (len(m.entries) - 1) &^ (memoWays - 1)
+	return m.entries[at : at+memoWays]
+}
+
+// alive tells whether the ids of an entry have not been overwritten.
+func (m *memo) alive(e *memoEntry) bool {
+	return e.used && m.written-e.at <= uint64(len(m.ids))
+}
+
+func (m *memo) get(dst []uint32, key memoKey) ([]uint32, bool) {
+	ways := m.ways(key)
+	for i := range ways {
+		e := &ways[i]
+		if e.key != key || !m.alive(e) {
+			continue
+		}
+		begin := len(dst)
+		at := int(e.at % uint64(len(m.ids)))
+		n := int(e.count)
+		whole := min(n, len(m.ids)-at)
+		dst = append(dst, m.ids[at:at+whole]...)
+		dst = append(dst, m.ids[:n-whole]...)
+		if m.written-e.at > uint64(len(m.ids))/2 {
+			e.at = m.write(dst[begin:])
+		}
+		return dst, true
+	}
+	return dst, false
+}
+
+func (m *memo) put(key memoKey, ids []uint32) {
+	if len(ids) > len(m.ids)/4 {
+		return // one text must not push out all the others
+	}
+	ways := m.ways(key)
+	oldest := &ways[0]
+	for i := range ways {
+		e := &ways[i]
+		if e.key == key || !m.alive(e) {
+			oldest = e
+			break
+		}
+		if e.at < oldest.at {
+			oldest = e
+		}
+	}
+	*oldest = memoEntry{key: key, count: uint32(len(ids)), used: true, at: m.write(ids)}
+}
+
+// write appends ids to the ring and returns where they begin.
+func (m *memo) write(ids []uint32) uint64 {
+	begin := m.written
+	at := int(begin % uint64(len(m.ids)))
+	n := copy(m.ids[at:], ids)
+	copy(m.ids, ids[n:])
+	m.written += uint64(len(ids))
+	return begin
+}
