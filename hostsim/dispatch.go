@@ -80,16 +80,7 @@ func (d *HandDispatcher) Dispatch(call *HTTPCall) func() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pending = append(d.pending, call)
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for i, c := range d.pending {
-			if c == call {
-				d.pending = append(d.pending[:i], d.pending[i+1:]...)
-				return
-			}
-		}
-	}
+	return func() { d.Remove(call) }
 }
 
 // Take removes and returns the oldest unanswered call, or nil.
@@ -120,4 +111,18 @@ const deadClusterBody = "upstream connect error or disconnect/reset before heade
 func (c *HTTPCall) ReplyDead() {
 	c.Reply(NewHeaderMap(":status", "503", "content-length", itoa(len(deadClusterBody)), "content-type", "text/plain"),
 		[]byte(deadClusterBody), nil)
+}
+
+// Remove takes one call out of those that wait, to be answered by the caller; it
+// says whether it was there.
+func (d *HandDispatcher) Remove(call *HTTPCall) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, c := range d.pending {
+		if c == call {
+			d.pending = append(d.pending[:i], d.pending[i+1:]...)
+			return true
+		}
+	}
+	return false
 }

@@ -133,10 +133,10 @@ func TestATrapComesBeforeOrAfterTheCall(t *testing.T) {
 }
 
 func TestAFailedAllocationIsInvalidMemoryAccess(t *testing.T) {
-	s := script(t, "request_headers: get request_headers :path; get request_headers :method")
+	s := script(t, "request_headers: get request :path; get request :method")
 	s.inject("proxy_on_memory_allocate:1=fail")
 	s.request()
-	s.wantLog("get request_headers :path -> InvalidMemoryAccess", `get request_headers :method -> Ok "POST"`)
+	s.wantLog("get request :path -> InvalidMemoryAccess", `get request :method -> Ok "POST"`)
 }
 
 func TestMemoryThatCannotGrowEndsTheVM(t *testing.T) {

@@ -37,8 +37,8 @@ func TestEveryHostCallReadsInATranscript(t *testing.T) {
 // One request as its transcript shows it.
 func TestATraceTellsEveryCall(t *testing.T) {
 	s := script(t, strings.Join([]string{
-		"request_headers: get request_headers :path; set request_headers x-a b; prop64 request/size; pairs request_headers; pause",
-		"request_body.end: body request_body; setprop k v; resume; call nowhere / 5",
+		"request_headers: get request :path; set request x-a b; prop64 request/size; pairs request; pause",
+		"request_body.end: body request; setprop k v; resume; call nowhere / 5",
 		"log: counter c; inc c 2",
 	}, "\n"))
 	s.request()

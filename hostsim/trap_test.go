@@ -41,7 +41,7 @@ func TestAPanicOfAStrippedGoModuleNamesFunctionsAndLines(t *testing.T) {
 }
 
 func TestATrapInAHostCallShowsTheWayToIt(t *testing.T) {
-	e := trapOf(t, "request_headers: get request_headers :path", "proxy_get_header_map_value=trap")
+	e := trapOf(t, "request_headers: get request :path", "proxy_get_header_map_value=trap")
 	if len(e.Stack) == 0 || e.Stack[0].Function != "env.proxy_get_header_map_value" {
 		t.Errorf("%v", e)
 	}
