@@ -2,8 +2,8 @@ package pretoken
 
 import "slices"
 
-// The published pattern texts, as tokenizer.json has them. Where several patterns
-// are applied in a row, KindOf takes them in that order.
+// The published pattern texts. Where several are applied in a row, KindOf takes them
+// in that order.
 const (
 	// PatternByteLevel is what the ByteLevel pre-tokeniser applies when use_regex is set.
 	PatternByteLevel = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
@@ -28,9 +28,7 @@ var published = []struct {
 	patterns []string
 }{
 	{GPT2, []string{PatternByteLevel}},
-	{GPT2, []string{patternR50K}},
 	{CL100K, []string{patternCL100K}},
-	{CL100KTail, []string{patternTiktoken}},
 	{Qwen2, []string{patternQwen2}},
 	{Qwen35, []string{patternQwen35}},
 	{O200K, []string{patternO200K}},
@@ -39,18 +37,38 @@ var published = []struct {
 	{StarCoder, []string{PatternDigit, PatternByteLevel}},
 }
 
-// KindOf returns the kind whose published patterns these are, applied one after the
-// other with unmatched text kept (behavior Isolated; Removed with invert is the same
-// where a kind has one pattern, as those leave nothing unmatched). The texts must be
-// the same byte for byte: a pattern that only looks alike is not known.
-func KindOf(patterns ...string) (Kind, bool) {
+// Only tiktoken's engine reads these as meant: to Hugging Face's, {1,3}+ is a repeat
+// of a repeat and $ the end of any line.
+var possessive = []struct {
+	kind    Kind
+	pattern string
+}{
+	{CL100KTail, patternTiktoken},
+	{GPT2, patternR50K},
+}
 
+// KindOf returns the kind whose patterns, as tokenizer.json has them, these are,
+// applied one after the other with unmatched text kept (behavior Isolated; Removed
+// with invert is the same where a kind has one pattern, as those leave nothing
+// unmatched). The texts must be the same byte for byte: a pattern that only looks
+// alike is not known.
+func KindOf(patterns ...string) (Kind, bool) {
 	for _, p := range published {
 		if slices.Equal(p.patterns, patterns) {
 			return p.kind, true
 		}
 	}
 	return 0, false
+}
+
+// KindOfTiktoken returns the kind of a tiktoken encoding's pat_str.
+func KindOfTiktoken(pattern string) (Kind, bool) {
+	for _, p := range possessive {
+		if p.pattern == pattern {
+			return p.kind, true
+		}
+	}
+	return KindOf(pattern)
 }
 
 // String names the kind as docs and errors do.

@@ -11,7 +11,6 @@
 // plain to see, a comment says how it follows.
 package pretoken
 
-
 // Kind is one published set of pre-tokenisation rules. Compiled vocabularies store
 // the number, so a number never changes its meaning.
 type Kind uint8

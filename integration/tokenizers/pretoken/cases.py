@@ -2,12 +2,13 @@
 
 Usage: python cases.py CASES SEED [KIND...] | go run ./integration/tokenizers/pretoken
 
-Prints one case a line, fields split by tabs: the kind, the text in hex, the ends of
-its pieces in bytes. Of kind "nfc" the third field is the normal form in hex. Cases
-is the number of random texts per kind; each kind also gets every code point in
-the contexts that its pattern tells apart.
+Prints one case a line: {"kind", "text", "ends"}, where ends are those of the pieces in
+bytes of UTF-8. Of kind "nfc" there is the normal "form" in their place. Cases is the
+number of random texts per kind; each kind also gets every code point in the
+contexts that its pattern tells apart, unless --short is the first argument.
 """
 
+import json
 import random
 import sys
 
@@ -126,13 +127,16 @@ def ends(kind, text):
     for stop in stops:
         at += len(text[previous:stop].encode())
         previous = stop
-        sizes.append(str(at))
-    return ",".join(sizes)
+        sizes.append(at)
+    return sizes
 
 
 def main():
-    count, rng = int(sys.argv[1]), random.Random(int(sys.argv[2]))
-    kinds = sys.argv[3:] or [*KINDS, "cl100k-tail", "nfc"]
+    args = sys.argv[1:]
+    short = args[0] == "--short"
+    args = args[short:]
+    count, rng = int(args[0]), random.Random(int(args[1]))
+    kinds = args[2:] or [*KINDS, "cl100k-tail", "nfc"]
     later = set()
     if "cl100k-tail" in kinds:
         # The regex module's own tables may be of another Unicode version.
@@ -140,16 +144,18 @@ def main():
             pattern = regex.compile(rf"\p{{{name}}}")
             later.update(chr(c) for c in CODES if bool(pattern.match(chr(c))) != (unicodedata2.category(chr(c))[0] == name))
     for kind in kinds:
-        texts = [random_text(rng) for _ in range(count)] + list(every_code_point(rng))
+        texts = [random_text(rng) for _ in range(count)]
+        if not short:
+            texts.extend(every_code_point(rng))
         for text in texts:
             if kind == "nfc":
                 if rng.random() < 0.5:
                     text = unicodedata2.normalize("NFD", text)
-                print(kind, text.encode().hex(), NFC.normalize_str(text).encode().hex(), sep="\t")
+                print(json.dumps({"kind": kind, "text": text, "form": NFC.normalize_str(text)}))
                 continue
             if kind == "cl100k-tail":
                 text = "".join(c for c in text if c not in later)
-            print(kind, text.encode().hex(), ends(kind, text), sep="\t")
+            print(json.dumps({"kind": kind, "text": text, "ends": ends(kind, text)}))
 
 
 main()

@@ -5,15 +5,13 @@
 package main
 
 import (
-	"bufio"
-	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/warmpath/warmpath/tokenizer/pretoken"
 	"github.com/warmpath/warmpath/tokenizer/ucd"
@@ -22,6 +20,14 @@ import (
 func main() { os.Exit(run(os.Stdin, os.Stdout, os.Stderr)) }
 
 const shown = 10 // differences printed
+
+// example is a line of cases.py.
+type example struct {
+	Kind string `json:"kind"`
+	Text string `json:"text"`
+	Ends []int  `json:"ends"`
+	Form string `json:"form"` // of kind "nfc"
+}
 
 type tally struct{ cases, bytes, pieces, different int }
 
@@ -32,52 +38,44 @@ func run(in io.Reader, out, errs io.Writer) int {
 	}
 	tallies := map[string]*tally{}
 	different := 0
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 64<<20)
-	for lines.Scan() {
-		fields := strings.Split(lines.Text(), "\t")
-		if len(fields) != 3 {
-			fmt.Fprintf(errs, "a case has %d fields, want 3: is this the output of cases.py?\n", len(fields))
+	for lines := json.NewDecoder(in); ; {
+		var c example
+		if err := lines.Decode(&c); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			fmt.Fprintf(errs, "read a case: %v; is this the output of cases.py?\n", err)
 			return 1
 		}
-		text, err := hex.DecodeString(fields[1])
-		if err != nil {
-			fmt.Fprintf(errs, "decode the text of a case: %v\n", err)
-			return 1
-		}
-		t := tallies[fields[0]]
+		t := tallies[c.Kind]
 		if t == nil {
 			t = new(tally)
-			tallies[fields[0]] = t
+			tallies[c.Kind] = t
 		}
-		var got string
-		if fields[0] == "nfc" {
-			got = hex.EncodeToString(ucd.NFC(nil, text))
-			if ucd.IsNFC(text) && got != fields[1] {
+		t.cases++
+		t.bytes += len(c.Text)
+		got, want := "", ""
+		if c.Kind == "nfc" {
+			got, want = fmt.Sprintf("%+q", ucd.NFC(nil, []byte(c.Text))), fmt.Sprintf("%+q", c.Form)
+			if ucd.IsNFC([]byte(c.Text)) && c.Text != c.Form {
 				got = "IsNFC is true, NFC is " + got
 			}
 		} else {
-			kind, ok := kinds[fields[0]]
+			kind, ok := kinds[c.Kind]
 			if !ok {
-				fmt.Fprintf(errs, "unknown kind %q in a case\n", fields[0])
+				fmt.Fprintf(errs, "unknown kind %q in a case\n", c.Kind)
 				return 1
 			}
-			var n int
-			got, n = ends(kind, text)
-			t.pieces += n
+			if found := ends(kind, []byte(c.Text)); !slices.Equal(found, c.Ends) {
+				got, want = fmt.Sprint(found), fmt.Sprint(c.Ends)
+			}
+			t.pieces += len(c.Ends)
 		}
-		t.cases++
-		t.bytes += len(text)
-		if got != fields[2] {
+		if got != want {
 			t.different++
 			if different++; different <= shown {
-				fmt.Fprintf(out, "%s %+q\n  got  %s\n  want %s\n", fields[0], text, got, fields[2])
+				fmt.Fprintf(out, "%s %+q\n  got  %s\n  want %s\n", c.Kind, c.Text, got, want)
 			}
 		}
-	}
-	if err := lines.Err(); err != nil {
-		fmt.Fprintf(errs, "read cases: %v\n", err)
-		return 1
 	}
 	for _, name := range slices.Sorted(maps.Keys(tallies)) {
 		t := tallies[name]
@@ -89,19 +87,12 @@ func run(in io.Reader, out, errs io.Writer) int {
 	return 0
 }
 
-func ends(kind pretoken.Kind, text []byte) (string, int) {
-	var b []byte
-	n := 0
-	for at := 0; at < len(text); n++ {
-		next := pretoken.Next(kind, text, at)
-		if next <= at {
-			return fmt.Sprintf("%s, then stuck at %d", b, at), n
-		}
-		at = next
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(at), 10)
+// ends cuts text; a piece that ends where it begins is the last.
+func ends(kind pretoken.Kind, text []byte) []int {
+	found := []int{}
+	for at, before := 0, -1; at < len(text) && at > before; {
+		before, at = at, pretoken.Next(kind, text, at)
+		found = append(found, at)
 	}
-	return string(b), n
+	return found
 }
