@@ -43,6 +43,7 @@ type Encoder struct {
 
 	powers []uint64 // powers[n] = Multiplier^n
 	pairs  []uint32 // index of the token of two ASCII bytes, by first<<7 | second
+	chars  []char   // cache of characters of more than a byte
 	cache  []entry
 	shift  uint8 // 64 - bits of the cache
 	memo   memo
@@ -81,6 +82,7 @@ func New(v *vocab.Vocab, c Config) *Encoder {
 	e := &Encoder{
 		v: v, kind: v.Kind, cache: make([]entry, 1<<bits), shift: 64 - bits,
 		powers: make([]uint64, v.Longest+1), pairs: make([]uint32, 1<<14),
+		chars: make([]char, 1<<charBits),
 	}
 	e.raw.set(v, v.RawAdded)
 	e.plain.set(v, v.NormalAdded)
@@ -318,7 +320,19 @@ func (e *Encoder) words(dst []uint32, text []byte) ([]uint32, int, bool) {
 			at = end
 			continue
 		}
-		low, high := load(text, at, n)
+		var low, high uint64
+		if at+16 <= len(text) {
+			b := text[at : at+16]
+			low, high = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+			if n < 8 {
+				low, high = low&(1<<(8*n&63)-1), 0
+			} else {
+				high &= 1<<((8*n-64)&63) - 1
+			}
+		} else {
+			low, high = loadEnd(text[at:end])
+		}
+		high |= uint64(n) << 56
 		slot := &e.cache[(low^high*mixHigh)*mix>>(e.shift&63)]
 		if cap(dst)-len(dst) < cachedIDs {
 			dst = grow(dst)
@@ -347,24 +361,16 @@ const (
 	mixHigh = 0xc2b2ae3d27d4eb4f
 )
 
-// load reads n <= 15 bytes at text[at:] as two numbers; the top byte of high is n.
-func load(text []byte, at, n int) (low, high uint64) {
-	if at+16 <= len(text) {
-		b := text[at : at+16]
-		low, high = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
-	} else {
-		for i, c := range text[at : at+n] {
-			if i < 8 {
-				low |= uint64(c) << (8 * i)
-			} else {
-				high |= uint64(c) << (8 * (i - 8))
-			}
+// loadEnd reads up to 15 bytes as two little-endian numbers where 16 cannot be read.
+func loadEnd(b []byte) (low, high uint64) {
+	for i, c := range b {
+		if i < 8 {
+			low |= uint64(c) << (8 * i)
+		} else {
+			high |= uint64(c) << (8 * (i - 8))
 		}
 	}
-	if n < 8 {
-		return low & (1<<(8*n&63) - 1), uint64(n) << 56
-	}
-	return low, high&(1<<((8*n-64)&63)-1) | uint64(n)<<56
+	return low, high
 }
 
 // grow returns dst with room for at least cachedIDs more.

@@ -1,6 +1,10 @@
 package bpe
 
-import "github.com/warmpath/warmpath/tokenizer/vocab"
+import (
+	"encoding/binary"
+
+	"github.com/warmpath/warmpath/tokenizer/vocab"
+)
 
 const (
 	// shortBytes is the longest piece that is merged by scanning for the lowest rank; above it a
@@ -14,11 +18,35 @@ const none = uint32(vocab.None)
 
 // short is the scratch memory of pieces of up to shortBytes.
 type short struct {
-	hash  [shortBytes + 1]uint64 // of the first i bytes
-	start [shortBytes + 2]uint8  // of each symbol; one more for the end
-	token [shortBytes + 1]uint32 // index of each symbol
-	rank  [shortBytes + 1]uint32 // index of what it and the next become; none if nothing
+	text [shortBytes + 16]byte // the piece, and room to read eight bytes anywhere in it
+	hash [128]uint64           // hash[i] is that of the first i bytes
+	// symbols: rank << 28 | start << 20 | token. Rank is the index of what the symbol and the
+	// next one become, noRank if nothing; start is its first byte, so the lowest number is the
+	// leftmost of the lowest rank.
+	symbols [128]uint64
 }
+
+const (
+	noRank     = 1<<20 - 1 // no index: vocab.MaxIndexes is the number of indexes
+	rankShift  = 28
+	startShift = 20
+	tokenMask  = 1<<20 - 1
+)
+
+// char is an entry of the cache of characters: which token a character is, and whether it may
+// be taken whole (vocab.Safe).
+type char struct {
+	bytes uint32 // the character's bytes, 0 for an unused entry
+	token uint32 // index | charAlone or charAnywhere; none if it may not
+}
+
+const (
+	charBits = 12
+	// charAlone: the character may be taken whole between characters of several bytes and at a
+	// piece's ends; charAnywhere: beside ASCII too.
+	charAlone    = 1 << 30
+	charAnywhere = 1 << 31
+)
 
 // piece appends the ids of one piece.
 func (e *Encoder) piece(dst []uint32, p []byte) []uint32 {
@@ -31,83 +59,154 @@ func (e *Encoder) piece(dst []uint32, p []byte) []uint32 {
 	s := &e.short
 	h := uint64(0)
 	for i, c := range p {
+		s.text[i] = c
 		h = (h + uint64(c) + 1) * vocab.Multiplier
-		s.hash[i+1] = h
+		s.hash[(i+1)&127] = h
 	}
-	if len(p) <= e.v.Longest {
-		index := e.v.Find(h, p)
-		if index == none {
-			index = e.v.FindWhole(h, p)
-		}
-		if index != none {
-			return append(dst, e.v.ID(index))
-		}
+	if index := e.whole(h, p); index != none {
+		return append(dst, e.v.ID(index))
 	}
-	return e.mergeShort(dst, p)
+	return e.mergeShort(dst, len(p))
 }
 
-// find returns the token of p[from:to].
-func (e *Encoder) find(hash []uint64, p []byte, from, to int) uint32 {
-	if to-from >= len(e.powers) {
+// whole returns the token that all of a piece is, none if it is several.
+func (e *Encoder) whole(h uint64, p []byte) uint32 {
+	if len(p) > e.v.Longest {
 		return none
 	}
-	return e.v.Find(hash[to]-hash[from]*e.powers[to-from], p[from:to])
+	if index := e.v.Find(h, p); index != none {
+		return index
+	}
+	return e.v.FindWhole(h, p)
 }
 
-// mergeShort merges the two neighbours with the lowest rank, leftmost first, until none can.
-func (e *Encoder) mergeShort(dst []uint32, p []byte) []uint32 {
+// char returns the token of the character that p begins with and that may be taken whole; none
+// if it may not. The bytes before and after it are what its neighbours touch it with; 0x80
+// stands for an end of the piece.
+func (e *Encoder) char(p []byte, size int, before, after byte) uint32 {
+	bytes := uint32(0)
+	for _, c := range p[:size] {
+		bytes = bytes<<8 | uint32(c)
+	}
+	slot := &e.chars[bytes*0x9e3779b1>>(32-charBits)]
+	if slot.bytes != bytes {
+		slot.bytes, slot.token = bytes, none
+		if index := e.v.Find(vocab.HashBytes(p[:size]), p[:size]); index != none {
+			switch {
+			case e.v.Safe[index/32]>>(index%32)&1 != 0:
+				slot.token = index | charAnywhere
+			case e.v.SafeInside[index/32]>>(index%32)&1 != 0:
+				slot.token = index | charAlone
+			}
+		}
+	}
+	token := slot.token
+	if token == none || token&charAnywhere == 0 && before&after < 0x80 {
+		return none
+	}
+	return token & tokenMask
+}
+
+// split makes the first symbols of a piece: characters that may be taken whole, and bytes.
+func (e *Encoder) split(p []byte) int {
 	s := &e.short
 	n := 0
 	for i := 0; i < len(p); n++ {
-		s.start[n] = uint8(i)
 		c := p[i]
-		s.token[n] = e.v.Ones[c]
-		i++
-		if c < 0xc2 {
-			continue
-		}
-		if size := sequence(c); i-1+size <= len(p) {
-			if index := e.find(s.hash[:], p, i-1, i-1+size); index != none && e.v.Safe[index/32]>>(index%32)&1 != 0 {
-				s.token[n] = index
-				i += size - 1
+		token, size := e.v.Ones[c], 1
+		if c >= 0xc2 {
+			before, after := byte(0x80), byte(0x80)
+			if i > 0 {
+				before = p[i-1]
+			}
+			full := sequence(c)
+			if i+full < len(p) {
+				after = p[i+full]
+			}
+			if index := e.char(p[i:], full, before, after); index != none {
+				token, size = index, full
 			}
 		}
+		s.symbols[n&127] = uint64(noRank)<<rankShift | uint64(i)<<startShift | uint64(token)
+		i += size
 	}
-	s.start[n] = uint8(len(p))
-	for i := 0; i+1 < n; i++ {
-		from, to := int(s.start[i]), int(s.start[i+2])
-		if to-from == 2 && (p[from]|p[from+1]) < 0x80 {
-			s.rank[i] = e.pairs[int(p[from])<<7|int(p[from+1])]
-		} else {
-			s.rank[i] = e.find(s.hash[:], p, from, to)
+	s.symbols[n&127] = uint64(noRank)<<rankShift | uint64(len(p))<<startShift
+	return n
+}
+
+// mergeShort merges the two neighbours with the lowest rank, leftmost first, until none can.
+// It looks tokens up like vocab.Find, but in place: calls are what costs most inside a VM.
+func (e *Encoder) mergeShort(dst []uint32, size int) []uint32 {
+	s := &e.short
+	n := e.split(s.text[:size])
+	t := e.v.Table()
+	powers := e.powers
+	// Ranks from here to there are not known yet.
+	unknown, known := 0, n-1
+	for {
+		for i := unknown; i < known; i++ {
+			symbol := s.symbols[i&127]
+			from := int(symbol>>startShift) & 0xff
+			to := int(s.symbols[(i+2)&127]>>startShift) & 0xff
+			size := to - from
+			rank := uint32(noRank)
+			if size == 2 && (s.text[from]|s.text[from+1]) < 0x80 {
+				rank = e.pairs[int(s.text[from])<<7|int(s.text[from+1])] & noRank
+			} else if size < len(powers) {
+				h := s.hash[to&127] - s.hash[from&127]*powers[size]
+				at := h >> (t.Shift & 63)
+				tag := uint32(h>>(t.TagShift&63)) << 20
+				for {
+					slot := t.Slots[at&uint64(len(t.Slots)-1)]
+					if slot == none {
+						break
+					}
+					at++
+					if (slot^tag)>>20 != 0 {
+						continue
+					}
+					index := slot & tokenMask
+					ends := t.Ends[index : index+2 : index+2]
+					if int(ends[1]-ends[0]) != size {
+						continue
+					}
+					a, b := t.Text[ends[0]:], s.text[from:]
+					left := size
+					for ; left > 8; left -= 8 {
+						if binary.LittleEndian.Uint64(a) != binary.LittleEndian.Uint64(b) {
+							break
+						}
+						a, b = a[8:], b[8:]
+					}
+					if left <= 8 && (binary.LittleEndian.Uint64(a)^binary.LittleEndian.Uint64(b))<<(64-8*left&63) == 0 {
+						rank = index
+						break
+					}
+				}
+			}
+			s.symbols[i&127] = uint64(rank)<<rankShift | symbol&(1<<rankShift-1)
 		}
-	}
-	for n > 1 {
-		ranks := s.rank[:n-1]
-		best, lowest := 0, ranks[0]
-		for i, r := range ranks {
-			if r < lowest {
-				best, lowest = i, r
+		best, lowest := 0, uint64(noRank)<<rankShift
+		for i := 0; i < n-1; i++ {
+			if x := s.symbols[i&127]; x < lowest {
+				best, lowest = i, x
 			}
 		}
-		if lowest == none {
+		if lowest>>rankShift == noRank {
 			break
 		}
-		s.token[best] = lowest
+		s.symbols[best&127] = lowest&(0xff<<startShift) | lowest>>rankShift
 		n--
-		// Close the gap: symbol best+1 is gone.
-		copy(s.start[best+1:n+1], s.start[best+2:n+2])
-		copy(s.token[best+1:n], s.token[best+2:n+1])
-		if best < n-1 {
-			copy(s.rank[best+1:n-1], s.rank[best+2:n])
-			s.rank[best] = e.find(s.hash[:], p, int(s.start[best]), int(s.start[best+2]))
+		for i := best + 1; i <= n; i++ {
+			s.symbols[i&127] = s.symbols[(i+1)&127]
 		}
-		if best > 0 {
-			s.rank[best-1] = e.find(s.hash[:], p, int(s.start[best-1]), int(s.start[best+1]))
+		if best == n-1 { // now the last: it has no next one
+			s.symbols[best&127] |= uint64(noRank) << rankShift
 		}
+		unknown, known = max(best-1, 0), min(best+1, n-1)
 	}
-	for _, index := range s.token[:n] {
-		dst = append(dst, e.v.ID(index))
+	for i := range n {
+		dst = append(dst, e.v.ID(uint32(s.symbols[i&127])&tokenMask))
 	}
 	return dst
 }
@@ -153,23 +252,22 @@ func (e *Encoder) mergeLong(dst []uint32, p []byte) []uint32 {
 		h = (h + uint64(c) + 1) * vocab.Multiplier
 		l.hash[i+1] = h
 	}
-	if len(p) <= e.v.Longest {
-		index := e.v.Find(h, p)
-		if index == none {
-			index = e.v.FindWhole(h, p)
-		}
-		if index != none {
-			return append(dst, e.v.ID(index))
-		}
+	if index := e.whole(h, p); index != none {
+		return append(dst, e.v.ID(index))
 	}
 	back := int32(-1)
 	for i := 0; i < len(p); {
 		size, token := 1, e.v.Ones[p[i]]
 		if p[i] >= 0xc2 {
-			if n := sequence(p[i]); i+n <= len(p) {
-				if index := e.find(l.hash, p, i, i+n); index != none && e.v.Safe[index/32]>>(index%32)&1 != 0 {
-					size, token = n, index
-				}
+			before, after, full := byte(0x80), byte(0x80), sequence(p[i])
+			if i > 0 {
+				before = p[i-1]
+			}
+			if i+full < len(p) {
+				after = p[i+full]
+			}
+			if index := e.char(p[i:], full, before, after); index != none {
+				size, token = full, index
 			}
 		}
 		l.token[i], l.back[i], l.next[i] = token, back, int32(i+size)
@@ -214,6 +312,14 @@ func (e *Encoder) mergeLong(dst []uint32, p []byte) []uint32 {
 		dst = append(dst, e.v.ID(l.token[i]))
 	}
 	return dst
+}
+
+// find returns the token of p[from:to].
+func (e *Encoder) find(hash []uint64, p []byte, from, to int) uint32 {
+	if to-from >= len(e.powers) {
+		return none
+	}
+	return e.v.Find(hash[to]-hash[from]*e.powers[to-from], p[from:to])
 }
 
 // becomes returns the token of the symbol at i and the one after it.

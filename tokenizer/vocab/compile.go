@@ -70,7 +70,9 @@ type AddedSpec struct {
 // bytes before they have merged. What could is a token that crosses c's edge and contains a
 // part of c; the first such token to come into being begins with an end of c or ends with a
 // beginning of c. If all the merges that make c have lower ranks than every such token, c is
-// complete before, wherever it stands. The bit of such characters is set in Safe.
+// complete before, wherever it stands: Safe. Most tokens that cross an edge have ASCII on its
+// other side (a space and the beginning of an ideograph); characters that are safe but for
+// those are safe where no neighbour is ASCII: SafeInside.
 func (s *Spec) Compile() ([]byte, error) {
 	c := compiler{spec: s, byBytes: make(map[string]uint32, len(s.Tokens))}
 	if err := c.read(); err != nil {
@@ -246,44 +248,56 @@ func (c *compiler) index(id uint32) uint32 {
 	return c.toIndex[id]
 }
 
-// safe returns the ids of the characters that always merge first.
-func (c *compiler) safe() []uint32 {
-	// The earliest token that crosses an edge, by the part of the character in it.
-	heads, tails := map[string]uint32{}, map[string]uint32{}
-	note := func(m map[string]uint32, part []byte, rank uint32) {
-		if have, ok := m[string(part)]; !ok || rank < have {
-			m[string(part)] = rank
+// edge is a part of a character in a token that crosses the character's edge.
+type edge struct {
+	part  string
+	ascii bool // what lies across the edge is ASCII
+}
+
+// safe returns the ids of the characters that merge first anywhere, and of those that do where
+// no neighbour is ASCII.
+func (c *compiler) safe() (anywhere, inside []uint32) {
+	// The earliest token across each edge. A part that begins a character is never the same
+	// bytes as one that ends a character, so both are kept in one map.
+	earliest := map[edge]uint32{}
+	note := func(part []byte, neighbour byte, rank uint32) {
+		e := edge{string(part), neighbour < 0x80}
+		if have, ok := earliest[e]; !ok || rank < have {
+			earliest[e] = rank
 		}
 	}
 	for _, id := range c.merged {
 		token, rank := c.spec.Tokens[id], c.rank[id]
 		if n := openHead(token); n > 0 && n < len(token) {
-			note(heads, token[len(token)-n:], rank)
+			note(token[len(token)-n:], token[len(token)-n-1], rank)
 		}
 		if n := leadingTail(token); n > 0 && n < len(token) {
-			note(tails, token[:n], rank)
+			note(token[:n], token[n], rank)
 		}
 	}
-	var safe []uint32
 	for _, id := range c.merged {
 		token := c.spec.Tokens[id]
 		if sequenceLength(token[0]) != len(token) || leadingTail(token[1:]) != len(token)-1 {
 			continue
 		}
-		earliest := uint32(unranked)
-		for n := 1; n < len(token); n++ {
-			if rank, ok := heads[string(token[:n])]; ok {
-				earliest = min(earliest, rank)
-			}
-			if rank, ok := tails[string(token[n:])]; ok {
-				earliest = min(earliest, rank)
+		beside := [2]uint32{unranked, unranked} // others, ASCII
+		for i, ascii := range [2]bool{false, true} {
+			for n := 1; n < len(token); n++ {
+				for _, part := range [2][]byte{token[:n], token[n:]} {
+					if rank, ok := earliest[edge{string(part), ascii}]; ok {
+						beside[i] = min(beside[i], rank)
+					}
+				}
 			}
 		}
-		if c.latest[id] < earliest {
-			safe = append(safe, id)
+		if c.latest[id] < beside[0] {
+			inside = append(inside, id)
+			if c.latest[id] < beside[1] {
+				anywhere = append(anywhere, id)
+			}
 		}
 	}
-	return safe
+	return anywhere, inside
 }
 
 // sequenceLength returns how many bytes the UTF-8 sequence has that begins with b, 0 if none does.
@@ -327,7 +341,7 @@ func openHead(b []byte) int {
 
 func (c *compiler) write() ([]byte, error) {
 	s := c.spec
-	h := header{kind: uint8(s.Kind), indexes: len(s.Tokens), longest: 1, before: len(s.Before), after: len(s.After)}
+	h := header{kind: uint8(s.Kind), indexes: len(s.Tokens), longest: 1, text: paddingBytes, before: len(s.Before), after: len(s.After)}
 	if c.toID != nil {
 		h.indexes = len(c.toID)
 	}
@@ -454,10 +468,13 @@ func (c *compiler) fill(b []byte, h *header, wholes []uint32, added []AddedSpec)
 	for i, id := range c.ones {
 		le.PutUint32(b[h.atOne+4*i:], c.index(id))
 	}
-	for _, id := range c.safe() {
-		index := c.index(id)
-		at := h.atSafe + int(index/32*4)
-		le.PutUint32(b[at:], le.Uint32(b[at:])|1<<(index%32))
+	anywhere, inside := c.safe()
+	for half, ids := range [2][]uint32{anywhere, inside} {
+		for _, id := range ids {
+			index := c.index(id)
+			at := h.atSafe + half*(h.atIDs-h.atSafe)/2 + int(index/32*4)
+			le.PutUint32(b[at:], le.Uint32(b[at:])|1<<(index%32))
+		}
 	}
 	for i, id := range c.toID {
 		le.PutUint32(b[h.atIDs+4*i:], id)

@@ -45,7 +45,7 @@ func parseHeader(b []byte) (header, error) {
 		return header{}, fault(30, "table of whole pieces of an impossible size")
 	case h.indexes > MaxIndexes || h.indexes >= 1<<h.slotBits:
 		return header{}, fault(32, "too many tokens for the slot table")
-	case h.text > MaxFileBytes:
+	case h.text < paddingBytes || h.text > MaxFileBytes:
 		return header{}, fault(36, "impossible size of the text")
 	case h.ids > MaxFileBytes/4 || h.flags&FlagIDs == 0 && h.ids < h.indexes:
 		return header{}, fault(40, "impossible highest id")
@@ -186,6 +186,8 @@ func view(file []byte, h *header) (*Vocab, error) {
 		wholes: words(file[h.atWholes:h.atOne]), wholeBits: h.wholeBits,
 		added: raw, byID: words(file[h.atByID:h.atEnclosing]), sum: h.sum, size: h.size,
 	}
+	half := len(v.Safe) / 2
+	v.Safe, v.SafeInside = v.Safe[:half:half], v.Safe[half:]
 	enclosing := words(file[h.atEnclosing:h.atText])
 	v.Before, v.After = enclosing[:h.before:h.before], enclosing[h.before:]
 	if h.flags&FlagIDs != 0 {
@@ -209,7 +211,7 @@ func (v *Vocab) check(h *header) error {
 		}
 		last = end
 	}
-	if int64(last) > int64(h.text) {
+	if int64(last) > int64(h.text-paddingBytes) {
 		return fault(h.atEnds, "tokens end beyond the text")
 	}
 	indexes := uint32(h.indexes)

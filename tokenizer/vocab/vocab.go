@@ -93,8 +93,9 @@ type Added struct {
 }
 
 const (
-	headerBytes = 64
-	addedBytes  = 20
+	headerBytes  = 64
+	addedBytes   = 20
+	paddingBytes = 16
 )
 
 // header is the first 64 bytes of a file. All sections follow in the order of layout, without
@@ -111,7 +112,7 @@ const (
 //	30      1   bits of the table of whole pieces, 0 to 21; 0 = no such table
 //	31      1   0
 //	32      4   indexes: number of BPE tokens, with holes
-//	36      4   bytes of the text section
+//	36      4   bytes of the text section, its 16 zero bytes included
 //	40      4   one more than the highest id
 //	44      2   longest token in bytes
 //	46      2   added tokens that are matched before normalization
@@ -139,13 +140,15 @@ type header struct {
 //	slots    2^bits x u32      hash table over the bytes of the tokens that merging makes
 //	wholes   2^bits x u32      the same over tokens that only a whole piece can be
 //	ones     256 x u32         index of each byte's token
-//	safe     bits of the indexes, u32 each: characters that always merge first (compile.go)
+//	safe     one bit an index in u32: characters that always merge first (compile.go)
+//	inside   the same: characters that merge first between characters that are not ASCII
 //	ids      indexes x u32     id of each index              (only with flag 8)
 //	indexes  ids x u32         index of each id              (only with flag 8)
 //	added    20 bytes each     sorted by content: first the raw ones, then the normalized ones
 //	by id    u32 each          positions in the added table, ascending by id
 //	enclosing u32 each         ids before, ids after
-//	text                       the tokens by index, then the contents of added tokens
+//	text                       the tokens by index, then the contents of added tokens, then 16
+//	                           zero bytes, so that eight bytes can be read from any place
 func (h *header) layout() {
 	added := h.addedRaw + h.addedNormal
 	h.atEnds = headerBytes
@@ -156,7 +159,7 @@ func (h *header) layout() {
 		h.atOne += 4 << h.wholeBits
 	}
 	h.atSafe = h.atOne + 4*256
-	h.atIDs = h.atSafe + 4*((h.indexes+31)/32)
+	h.atIDs = h.atSafe + 2*4*((h.indexes+31)/32)
 	h.atIndexes = h.atIDs
 	h.atAdded = h.atIDs
 	if h.flags&FlagIDs != 0 {
@@ -189,8 +192,9 @@ type Vocab struct {
 	// Ones is the index of each byte's token, None for bytes that never occur in UTF-8.
 	Ones []uint32
 	// Safe has one bit an index: the token is one character that merges before anything else
-	// can touch its bytes.
-	Safe []uint32
+	// can touch its bytes, wherever it stands. SafeInside: the same where neither neighbour is
+	// ASCII.
+	Safe, SafeInside []uint32
 	// ToID translates indexes to ids; nil if they are the same.
 	ToID []uint32
 	// RawAdded are the added tokens found before normalization, NormalAdded those found after
@@ -273,6 +277,23 @@ func (v *Vocab) is(index uint32, b []byte) bool {
 	ends := v.Ends[index : index+2 : index+2]
 	from, to := ends[0], ends[1]
 	return int(to-from) == len(b) && string(v.Text[from:to]) == string(b)
+}
+
+// Table is what Find looks at, for an encoder that does the same in place.
+type Table struct {
+	// Slots is the hash table: tag << 20 | index, None if empty. The search begins at
+	// hash >> Shift and goes on to the next slot until an empty one; the tag is the 12 bits
+	// hash >> TagShift.
+	Slots []uint32
+	// Ends and Text are those of the Vocab. Text has at least eight bytes after the last token.
+	Ends            []uint32
+	Text            []byte
+	Shift, TagShift uint8
+}
+
+// Table returns the tables behind Find.
+func (v *Vocab) Table() Table {
+	return Table{Slots: v.slots, Ends: v.Ends, Text: v.Text, Shift: v.slotShift, TagShift: v.slotShift - tagBits}
 }
 
 // ID returns the id of an index.
