@@ -13,6 +13,7 @@ import (
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/publish"
+	"github.com/warmpath/warmpath/control/vocabulary"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -144,7 +145,7 @@ func TestWhatCantWorkIsRefusedBeforeAnythingRuns(t *testing.T) {
 }
 
 func TestOffInYAMLIsAKeyAndNotAFalse(t *testing.T) {
-	d, err := parsePolicy("policy.yaml", []byte("off: true\npools:\n- name: default\n  models: ['*']\n"))
+	d, err := parsePolicy("policy.yaml", ".", []byte("off: true\npools:\n- name: default\n  models: ['*']\n"), &vocabulary.Store{})
 	if err != nil || !d.off || !d.parsed.Off {
 		t.Errorf("%+v %v", d, err)
 	}

@@ -26,6 +26,8 @@ type engines struct {
 	mu      sync.Mutex
 	started map[string]uint64 // address -> process start, seconds; absent: refused
 	hung    map[string]bool
+	// tokenize answers POST /tokenize with a status and a body; nil: 404.
+	tokenize func(address string, body []byte) (int, any)
 }
 
 func newEngines(addresses ...string) *engines {
@@ -67,11 +69,34 @@ func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok {
 		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	}
+	if r.URL.Path == "/tokenize" || r.URL.Path == "/v1/models" {
+		return e.ask(r)
+	}
 	body := "ok"
 	if r.URL.Path == "/metrics" {
 		body = fmt.Sprintf("process_start_time_seconds %d\nvllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n", started)
 	}
 	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{}, Request: r}, nil
+}
+
+// ask answers what the parity probe asks.
+func (e *engines) ask(r *http.Request) (*http.Response, error) {
+	status, answer := http.StatusNotFound, any(map[string]string{"detail": "Not Found"})
+	e.mu.Lock()
+	tokenize := e.tokenize
+	e.mu.Unlock()
+	if tokenize != nil && r.URL.Path == "/tokenize" {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		status, answer = tokenize(r.URL.Host, body)
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(text)), Header: http.Header{}, Request: r}, nil
 }
 
 // memory is a listener whose connections are pipes: nothing in it keeps virtual
@@ -199,7 +224,8 @@ type gateway struct {
 	entries        map[uint64]table.Entry
 	roster         map[uint16]wire.Worker
 	loads          map[uint16]wire.Load
-	policy         string
+	policy, exact  string
+	ready          []wire.Ready // sent with every batch
 	sets           []byte
 	off            bool
 	kept, resynced int
@@ -255,7 +281,9 @@ func (g *gateway) poll(wait time.Duration) bool {
 			g.loads = map[uint16]wire.Load{}
 			return wire.ForEachLoad(s.Payload, func(l *wire.Load) error { g.loads[l.Ref] = *l; return nil })
 		case wire.SectionPolicy:
-			g.policy = string(s.Payload)
+			g.policy, g.exact = string(s.Payload), ""
+		case wire.SectionExact:
+			g.exact = string(s.Payload)
 		case wire.SectionSets:
 			g.sets = bytes.Clone(s.Payload)
 		case wire.SectionPuts:
@@ -369,6 +397,13 @@ func (g *gateway) frame(inFlight []wire.InFlight, records ...[]byte) []byte {
 		flights = wire.AppendInFlight(flights, f)
 	}
 	frame = wire.AppendSection(frame, wire.SectionInFlight, flights)
+	if g.ready != nil {
+		var ready []byte
+		for _, r := range g.ready {
+			ready = wire.AppendReady(ready, r)
+		}
+		frame = wire.AppendSection(frame, wire.SectionReady, ready)
+	}
 	return wire.AppendReports(frame, 0, chunk)
 }
 

@@ -138,6 +138,7 @@ func (s *Service) housekeeping(now time.Time) {
 		s.log.Info("learning is over", "entries", s.table.Stats().Entries)
 	}
 	s.heal(now)
+	s.housekeepExact(now)
 	units := map[string]int{}
 	for i := range s.policy.Load().parsed.Pools {
 		name := s.policy.Load().parsed.Pools[i].Name

@@ -3,11 +3,14 @@ package control
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/warmpath/warmpath/control/parity"
 )
 
 // metrics are registered in a registry of the service's own: two services in
@@ -51,6 +54,8 @@ func (m *metrics) instrument(next http.Handler) http.Handler {
 		path := "other"
 		if knownPaths[r.URL.Path] {
 			path = r.URL.Path
+		} else if strings.HasPrefix(r.URL.Path, "/v1/vocabulary/") {
+			path = "/v1/vocabulary"
 		}
 		begin := time.Now()
 		rec := &recorder{ResponseWriter: w, code: http.StatusOK}
@@ -98,6 +103,9 @@ var (
 	descPending      = desc("index_pending", "Dispatches without a done report yet.")
 	descEvents       = desc("events_total", "What reports led to, by kind.", "kind")
 	descTokens       = desc("tokens_total", "Prompt tokens of done reports: predicted to be cached, cached as the engine said, and the lesser of both.", "kind")
+	descMode         = desc("fingerprint_mode", "1 for the mode that a pool with a tokenizer is in.", "pool", "mode")
+	descParity       = desc("tokenizer_parity", "1: the worker has shown the same tokens as ours; 0: not known; -1: others.", "pool", "worker")
+	descReady        = desc("vocabulary_ready_gateways", "Live gateways whose VMs have all loaded the pool's vocabulary.", "pool")
 	descLearning     = desc("learning", "1 while gateways are told to keep their pages.")
 	descOff          = desc("off", "1 while the fleet is switched to observe.")
 )
@@ -107,7 +115,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descWorkers, descWorkerTrust, descWorkerItems, descWorkerFlight, descWorkerAge, descWorkerAvoid, descGateways, descLag,
 		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
-		descPending, descEvents, descTokens, descLearning, descOff,
+		descPending, descEvents, descTokens, descMode, descParity, descReady, descLearning, descOff,
 	} {
 		ch <- d
 	}
@@ -179,8 +187,22 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(descTokens, k.PredictedTokens, "predicted")
 	count(descTokens, k.CachedTokens, "cached")
 	count(descTokens, k.CameTrueTokens, "came_true")
+	for _, t := range st.Tokenizers {
+		for _, mode := range []string{"exact", "approximate"} {
+			gauge(descMode, truth(t.Mode == mode), t.Pool, mode)
+		}
+		gauge(descReady, float64(t.ReadyGateways), t.Pool)
+		for _, w := range t.Workers {
+			gauge(descParity, parityValue[w.Outcome], t.Pool, w.Worker)
+		}
+	}
 	gauge(descLearning, truth(st.Learning))
 	gauge(descOff, truth(st.Off))
+}
+
+// parityValue is 0 for what isn't known.
+var parityValue = map[string]float64{
+	parity.Same.String(): 1, parity.SameTokens.String(): 1, parity.Differs.String(): -1,
 }
 
 func truth(b bool) float64 {

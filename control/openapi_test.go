@@ -37,6 +37,7 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	covered := map[string]bool{}
+	file, hash := wpv(t, t.TempDir(), "a.wpv", "el")
 	bubble(t, func(t *testing.T) {
 		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta), Token: "secret"})
 		try := func(name, method, path, contentType string, body []byte, token string, want int) {
@@ -116,6 +117,12 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 		try("worker of unknown key", "PUT", "/v1/workers", json, []byte(`{"workers":[{"adress":"`+alpha+`"}]}`), token, 400)
 		try("policy", "PUT", "/v1/policy", json, []byte(`{"pools":[{"name":"default","models":["*"],"policy":{"name":"round_robin"}}]}`), token, 200)
 		try("policy of unknown rule", "PUT", "/v1/policy", json, []byte(`{"pools":[{"name":"default","models":["*"],"policy":{"name":"best"}}]}`), token, 400)
+		try("policy with a tokenizer", "PUT", "/v1/policy", json, []byte(`{"pools":[{"name":"default","models":["*"],"tokenizer":{"file":"`+file+`","template":"qwen3","engine":"vllm"}}]}`), token, 200)
+		try("status with a tokenizer", "GET", "/v1/status", "", nil, token, 200)
+		try("piece", "GET", "/v1/vocabulary/"+hash.String()+"?shard=0", "", nil, token, 200)
+		try("piece without token", "GET", "/v1/vocabulary/"+hash.String(), "", nil, "", 401)
+		try("piece beyond the end", "GET", "/v1/vocabulary/"+hash.String()+"?shard=40", "", nil, token, 404)
+		try("tokenizer of unknown key", "PUT", "/v1/policy", json, []byte(`{"pools":[{"name":"default","models":["*"],"tokenizer":{"vocab":"x","file":"`+file+`","template":"qwen3","engine":"vllm"}}]}`), token, 400)
 		try("no such path", "GET", "/v2/table", "", nil, token, 404)
 		try("wrong method", "DELETE", "/v1/workers", "", nil, token, 405)
 		// What the document can't rule out but the service does.
@@ -127,6 +134,7 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 			"name for address": {"PUT", "/v1/workers", json, `{"workers":[{"address":"engine:8000"}]}`, 400},
 			"two of one":       {"PUT", "/v1/workers", json, `{"workers":[{"address":"` + alpha + `"},{"address":"` + alpha + `"}]}`, 400},
 			"unknown address":  {"POST", "/v1/workers/drain", json, `{"address":"10.9.9.9:1"}`, 400},
+			"no hash":          {"GET", "/v1/vocabulary/" + strings.ToUpper(hash.String()) + "x", "", "", 400},
 			"far range":        {"GET", fmt.Sprintf("/v1/table/pages?epoch=%d&bits=10&range=8", epoch), "", "", 400},
 			"huge batch":       {"POST", "/v1/batch", octets, strings.Repeat("x", 5<<20), 413},
 			"huge list":        {"PUT", "/v1/workers", json, strings.Repeat(" ", 5<<20), 413},

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/vocabulary"
 	"github.com/warmpath/warmpath/shared/policy"
 )
 
@@ -25,18 +27,34 @@ type document struct {
 	derived bool            // made from the worker list
 	parsed  *policy.Set
 	text    []byte // the POLICY section
+	shown   []byte // text with the tokenizers, as operators read and write it
+
+	tokenizers map[string]*tokenizer // by pool
 }
 
 // parsePolicy reads a policy in YAML or JSON and refuses it whole when anything
 // is unknown or out of range.
-func parsePolicy(source string, data []byte) (*document, error) {
-	text, err := yamlToJSON(data)
+//
+// Files that it names are read: a relative path begins at dir.
+func parsePolicy(source, dir string, data []byte, store *vocabulary.Store) (*document, error) {
+	var doc any
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, policyFailure(source+": "+err.Error(), "write the policy as YAML or JSON with the keys off and pools")
+	}
+	found := takeTokenizers(doc)
+	text, err := json.Marshal(doc)
 	if err != nil {
 		return nil, policyFailure(source+": "+err.Error(), "write the policy as YAML or JSON with the keys off and pools")
 	}
-	// The strict reader of the shared package looks first: it knows every key.
-	if _, err := policy.Parse(text); err != nil {
+	// The strict reader of the shared package looks first: it knows every key
+	// but those.
+	set, err := policy.Parse(text)
+	if err != nil {
 		return nil, refusedPolicy(source, err)
+	}
+	tokenizers, err := loadTokenizers(source, dir, found, set, store)
+	if err != nil {
+		return nil, err
 	}
 	var raw struct {
 		Off   bool             `json:"off"`
@@ -45,23 +63,13 @@ func parsePolicy(source string, data []byte) (*document, error) {
 	if err := json.Unmarshal(text, &raw); err != nil {
 		return nil, policyFailure(source+": "+err.Error(), "pools is a list of objects")
 	}
-	d := &document{off: raw.Off, pools: raw.Pools, fixed: map[string]bool{}}
+	d := &document{off: raw.Off, pools: raw.Pools, fixed: map[string]bool{}, tokenizers: tokenizers}
 	for _, pool := range d.pools {
 		if _, ok := pool["ring_units"]; ok {
 			d.fixed[fmt.Sprint(pool["name"])] = true
 		}
 	}
 	return d.render(source)
-}
-
-// yamlToJSON keeps keys as they are written. Readers of YAML 1.1 would turn the
-// key off into false.
-func yamlToJSON(data []byte) ([]byte, error) {
-	var v any
-	if err := yaml.Unmarshal(data, &v); err != nil {
-		return nil, err
-	}
-	return json.Marshal(v)
 }
 
 // derivePolicy is the policy of a fleet without one: each pool serves the model
@@ -86,7 +94,7 @@ func derivePolicy(pools []string) (*document, error) {
 
 // render fills defaults in, writes the text and checks it once more.
 func (d *document) render(source string) (*document, error) {
-	set, err := policy.Parse(d.marshal())
+	set, err := policy.Parse(marshalPolicy(d.off, d.pools))
 	if err != nil {
 		return nil, refusedPolicy(source, err)
 	}
@@ -98,15 +106,30 @@ func (d *document) render(source string) (*document, error) {
 			p["policy"] = map[string]any{"name": pool.Policy.Name.String()}
 		}
 	}
-	d.parsed, d.text = set, d.marshal()
+	d.parsed, d.text, d.shown = set, marshalPolicy(d.off, d.pools), marshalPolicy(d.off, d.withTokenizers())
 	if len(d.text) > maxPolicyBytes {
 		return nil, policyFailure(fmt.Sprintf("%s: %d bytes, the limit is %d", source, len(d.text), maxPolicyBytes), `name fewer models; "*" takes the rest`)
 	}
 	return d, nil
 }
 
-func (d *document) marshal() []byte {
-	text, err := json.Marshal(map[string]any{"off": d.off, "pools": d.pools})
+// withTokenizers returns the pools as the author wrote them.
+func (d *document) withTokenizers() []map[string]any {
+	if len(d.tokenizers) == 0 {
+		return d.pools
+	}
+	out := slices.Clone(d.pools)
+	for i, pool := range out {
+		if t := d.tokenizers[fmt.Sprint(pool["name"])]; t != nil {
+			out[i] = maps.Clone(pool)
+			out[i]["tokenizer"] = t.written
+		}
+	}
+	return out
+}
+
+func marshalPolicy(off bool, pools []map[string]any) []byte {
+	text, err := json.Marshal(map[string]any{"off": off, "pools": pools})
 	if err != nil {
 		// Everything in it came out of a JSON decoder.
 		panic(fmt.Sprintf("control: policy can't be written: %v", err))
@@ -116,7 +139,7 @@ func (d *document) marshal() []byte {
 
 // edit returns a copy changed by f.
 func (d *document) edit(f func(*document) error) (*document, error) {
-	c := &document{off: d.off, pools: make([]map[string]any, 0, len(d.pools)), fixed: d.fixed, derived: d.derived}
+	c := &document{off: d.off, pools: make([]map[string]any, 0, len(d.pools)), fixed: d.fixed, derived: d.derived, tokenizers: d.tokenizers}
 	for _, pool := range d.pools {
 		m := make(map[string]any, len(pool))
 		for k, v := range pool {

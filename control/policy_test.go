@@ -1,9 +1,13 @@
 package control
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/warmpath/warmpath/control/vocabulary"
+)
 
 func TestThePolicyWithoutPoolsCanBeSwitchedOffAndOn(t *testing.T) {
-	d, err := parsePolicy("policy", []byte(`pools: []`))
+	d, err := parsePolicy("policy", ".", []byte(`pools: []`), &vocabulary.Store{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,9 @@ import (
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/ingest"
 	"github.com/warmpath/warmpath/control/publish"
+	"github.com/warmpath/warmpath/control/vocabulary"
 	"github.com/warmpath/warmpath/docs"
+	"github.com/warmpath/warmpath/shared/policy"
 )
 
 // Service is the control service.
@@ -31,16 +34,20 @@ type Service struct {
 	handler http.Handler
 	metrics *metrics
 
-	fleet    *discovery.Fleet
-	monitor  *discovery.Monitor
-	index    *index.Index
-	gateways *ingest.Gateways
-	ingest   *ingest.Ingest
-	table    *publish.Table
+	fleet        *discovery.Fleet
+	monitor      *discovery.Monitor
+	index        *index.Index
+	gateways     *ingest.Gateways
+	ingest       *ingest.Ingest
+	table        *publish.Table
+	vocabularies vocabulary.Store
 
 	policyMu sync.Mutex // serialises edits
 	policy   atomic.Pointer[document]
-	offHeld  bool // by SetOff: another policy doesn't lift it. Under policyMu
+	exact    map[string]*exactPool // by pool. Under policyMu
+	parity   parityBook
+	offHeld  bool   // by SetOff: another policy doesn't lift it. Under policyMu
+	policyIn []byte // the document taken last, nil for a derived one. Under policyMu
 
 	learning   atomic.Bool
 	learnUntil time.Time
@@ -68,7 +75,7 @@ func New(cfg Config) (*Service, error) {
 	now := time.Now()
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now,
-		index: index.New(cfg.Index), gateways: ingest.NewGateways(),
+		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{},
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 	}
@@ -134,7 +141,7 @@ func (s *Service) firstLists() error {
 	}
 	var d *document
 	if s.policyDoc != nil {
-		d, err = parsePolicy(source, s.policyDoc)
+		d, err = parsePolicy(source, s.policyDir(), s.policyDoc, &s.vocabularies)
 	} else {
 		d, err = derivePolicy(poolsOf(specs))
 	}
@@ -142,6 +149,7 @@ func (s *Service) firstLists() error {
 		return err
 	}
 	s.policyMu.Lock()
+	s.policyIn = s.policyDoc
 	err = s.takeDocument(d)
 	s.policyMu.Unlock()
 	if err != nil {
@@ -203,6 +211,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { return s.monitor.Run(ctx) })
 	group.Go(func() error { s.publishLoop(ctx); return nil })
 	group.Go(func() error { s.saveLoop(ctx); return nil })
+	group.Go(func() error { s.parityLoop(ctx); return nil })
 	if s.cfg.WorkersFile != "" {
 		group.Go(func() error {
 			return discovery.Watch(ctx, s.cfg.WorkersFile, s.listsFile, s.cfg.ReadInterval, s.log, s.workersFile)
@@ -331,13 +340,22 @@ func badList(err error) error {
 
 // SetPolicy swaps the policy; a bad one is refused whole.
 func (s *Service) SetPolicy(doc []byte) error {
-	d, err := parsePolicy("policy", doc)
+	d, err := parsePolicy("policy", s.policyDir(), doc, &s.vocabularies)
 	if err != nil {
 		return err
 	}
 	s.policyMu.Lock()
 	defer s.policyMu.Unlock()
+	s.policyIn = doc
 	return s.takeDocument(d)
+}
+
+// policyDir is where relative paths of the policy begin.
+func (s *Service) policyDir() string {
+	if s.cfg.PolicyFile == "" {
+		return "."
+	}
+	return filepath.Dir(s.cfg.PolicyFile)
 }
 
 // takeDocument puts a policy from outside in force. Requires policyMu.
@@ -360,8 +378,11 @@ func (s *Service) PutPolicy(body []byte) error {
 	return s.SetPolicy(body)
 }
 
-// Policy is the policy in force, as gateways get it.
-func (s *Service) Policy() []byte { return slices.Clone(s.policy.Load().text) }
+// Policy is the policy in force, as it may be written back.
+func (s *Service) Policy() []byte { return slices.Clone(s.policy.Load().shown) }
+
+// Vocabulary is piece n of a vocabulary that the policy names, nil for none.
+func (s *Service) Vocabulary(hash policy.Hash, n int) []byte { return s.vocabularies.Shard(hash, n) }
 
 // SetOff makes every pool observe, or lifts that. It holds until it is lifted:
 // a change of the policy file doesn't, nor a restart with a state file.
@@ -392,8 +413,11 @@ func (s *Service) editPolicy(f func(*document) (*document, error)) error {
 // setDocument publishes at once: a switch to observe has to arrive within a
 // second.
 func (s *Service) setDocument(d *document) {
+	now := time.Now()
+	s.adoptTokenizers(d, now)
+	s.stepExact(d, now)
 	s.policy.Store(d)
-	s.table.SetPolicy(d.text, d.off)
+	s.table.SetPolicy(d.text, s.exactSection(d), d.off)
 	kick(s.urgent) // pool numbers in the roster may differ
 }
 

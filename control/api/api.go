@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/control/publish"
+	"github.com/warmpath/warmpath/shared/policy"
 )
 
 // Control is what the API asks of the control service.
@@ -41,6 +42,8 @@ type Control interface {
 	PutPolicy(body []byte) error
 	Policy() []byte
 	Drain(address string, on bool) error
+	// Vocabulary is piece n of a vocabulary that the policy names, nil for none.
+	Vocabulary(hash policy.Hash, n int) []byte
 }
 
 // Failure is an error with an HTTP status and what the user can do about it.
@@ -90,6 +93,7 @@ func New(c Control, cfg Config) http.Handler {
 	guarded("GET /metrics", cfg.Metrics.ServeHTTP)
 	guarded("GET /v1/table", h.table)
 	guarded("GET /v1/table/pages", h.pages)
+	guarded("GET /v1/vocabulary/{hash}", h.vocabulary)
 	guarded("POST /v1/batch", h.batch)
 	guarded("GET /v1/status", h.status)
 	guarded("POST /v1/mode", h.mode)

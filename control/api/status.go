@@ -11,6 +11,50 @@ type Status struct {
 	Table    Table     `json:"table"`
 	Index    Index     `json:"index"`
 	Counters Counters  `json:"counters"`
+	// Tokenizers are those of the pools that have one.
+	Tokenizers []Tokenizer `json:"tokenizers"`
+}
+
+// Tokenizer is a pool's way from text to tokens in the status.
+type Tokenizer struct {
+	Pool       string `json:"pool"`
+	Vocabulary string `json:"vocabulary"` // hash
+	Bytes      int    `json:"bytes"`
+	Template   string `json:"template"`
+	Engine     string `json:"engine"`
+	Mode       string `json:"mode"` // exact, approximate
+	// Reason says why the vocabulary is not in force.
+	Reason string `json:"reason,omitempty"`
+	// Serving is the hash in force, the one before while another is loading.
+	Serving       string   `json:"serving,omitempty"`
+	Gateways      int      `json:"gateways"`
+	ReadyGateways int      `json:"ready_gateways"`
+	Workers       []Parity `json:"workers"`
+}
+
+// Parity is what a worker has shown about its tokens.
+type Parity struct {
+	Worker     string      `json:"worker"`
+	Outcome    string      `json:"outcome"`
+	Reason     string      `json:"reason,omitempty"`
+	Compared   int         `json:"compared"`
+	Tokens     int         `json:"tokens"`
+	Difference *Difference `json:"difference,omitempty"`
+}
+
+// Difference is the first token that is another, with those around it.
+type Difference struct {
+	Sample   string  `json:"sample"`
+	Position int     `json:"position"`
+	At       int     `json:"at"` // in ours and theirs
+	Ours     []Token `json:"ours"`
+	Theirs   []Token `json:"theirs"`
+}
+
+// Token is an id with what it stands for.
+type Token struct {
+	ID   uint32 `json:"id"`
+	Text string `json:"text"`
 }
 
 // Worker is one worker in the status.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -61,6 +62,7 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 		gateway  wire.Gateway
 		known    bool
 		inFlight map[uint16]wire.InFlight
+		ready    map[policy.Hash]wire.Ready
 		chunks   []reports
 	)
 	err = wire.ForEachSection(frame, func(s wire.Section) error {
@@ -73,6 +75,12 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 			inFlight = map[uint16]wire.InFlight{}
 			err = wire.ForEachInFlight(s.Payload, func(f wire.InFlight) error {
 				inFlight[f.Ref] = f
+				return nil
+			})
+		case wire.SectionReady:
+			ready = map[policy.Hash]wire.Ready{}
+			err = wire.ForEachReady(s.Payload, func(r wire.Ready) error {
+				ready[r.Hash] = r
 				return nil
 			})
 		case wire.SectionReports:
@@ -90,7 +98,7 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 	}
 
 	in.Counters.Batches.Add(1)
-	in.Gateways.saw(&gateway, inFlight, now)
+	in.Gateways.saw(&gateway, inFlight, ready, now)
 	busy := in.busy(now)
 	var acked []byte
 	for _, r := range chunks {

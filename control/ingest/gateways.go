@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -28,6 +29,13 @@ type Gateway struct {
 	FailedBatches uint64
 	LastSeen      time.Time
 	InFlight      int
+	// Ready is how far it has the vocabularies of its policy; read only.
+	Ready map[policy.Hash]wire.Ready
+}
+
+// Has tells whether all VMs of the gateway have a vocabulary loaded.
+func (g *Gateway) Has(hash policy.Hash) bool {
+	return g.LiveRows > 0 && int(g.Ready[hash].VMs) >= g.LiveRows
 }
 
 type gatewayKey struct {
@@ -67,7 +75,7 @@ func NewGateways() *Gateways {
 }
 
 // saw records a batch. inFlight nil leaves the books as they were.
-func (g *Gateways) saw(w *wire.Gateway, inFlight map[uint16]wire.InFlight, now time.Time) {
+func (g *Gateways) saw(w *wire.Gateway, inFlight map[uint16]wire.InFlight, ready map[policy.Hash]wire.Ready, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := gatewayKey{w.Name, w.Nonce}
@@ -90,7 +98,7 @@ func (g *Gateways) saw(w *wire.Gateway, inFlight map[uint16]wire.InFlight, now t
 	gw.superseded = false
 	gw.Gateway = Gateway{
 		Name: w.Name, Nonce: w.Nonce, Epoch: w.Epoch, Version: w.Version, LiveRows: int(w.LiveRows),
-		FailedBatches: gw.FailedBatches + uint64(w.FailedBatches), LastSeen: now,
+		FailedBatches: gw.FailedBatches + uint64(w.FailedBatches), LastSeen: now, Ready: ready,
 	}
 	if inFlight != nil {
 		gw.inFlight = inFlight

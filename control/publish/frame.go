@@ -33,15 +33,16 @@ const loadsRefresh = time.Second
 // SetRoster replaces the ROSTER section.
 func (t *Table) SetRoster(payload []byte) { t.setSection(&t.roster, payload) }
 
-// SetPolicy replaces the POLICY section and the OFF flag in one version.
-func (t *Table) SetPolicy(payload []byte, off bool) {
+// SetPolicy replaces the POLICY and EXACT sections and the OFF flag in one
+// version.
+func (t *Table) SetPolicy(payload, exact []byte, off bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if bytes.Equal(t.policy.payload, payload) && t.off == off && t.policy.at > 0 {
+	if bytes.Equal(t.policy.payload, payload) && bytes.Equal(t.exact, exact) && t.off == off && t.policy.at > 0 {
 		return
 	}
 	t.bump()
-	t.policy = section{payload: slices.Clone(payload), at: t.version}
+	t.policy, t.exact = section{payload: slices.Clone(payload), at: t.version}, slices.Clone(exact)
 	if t.off != off {
 		t.off, t.offAt = off, t.version
 	}
@@ -173,6 +174,9 @@ func (t *Table) about(b []byte, now time.Time, want func(at uint64) bool) []byte
 	}
 	if want(t.policy.at) {
 		b = wire.AppendSection(b, wire.SectionPolicy, t.policy.payload)
+		if len(t.exact) > 0 {
+			b = wire.AppendSection(b, wire.SectionExact, t.exact)
+		}
 	}
 	if want(t.setsAt) {
 		b = wire.AppendSection(b, wire.SectionSets, t.sets.payload(nil))

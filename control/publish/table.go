@@ -61,6 +61,7 @@ type Table struct {
 	setsAt  uint64 // version of the last change, for each section
 	roster  section
 	policy  section
+	exact   []byte // goes with the policy
 	loads   loadSection
 	off     bool
 	offAt   uint64

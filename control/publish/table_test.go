@@ -277,7 +277,7 @@ func TestAFrameFitsWhatAGatewayTakesWhateverHappened(t *testing.T) {
 	}
 	x.SetRoster(roster)
 	x.SetLoads(loads, start)
-	x.SetPolicy(bytes.Repeat([]byte{'x'}, 32<<10), false)
+	x.SetPolicy(bytes.Repeat([]byte{'x'}, 32<<10), nil, false)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var b Batch
 	for i := range 40_000 {
@@ -395,11 +395,11 @@ func TestLoadsAreToldWhenTheyChangeAndOnceASecond(t *testing.T) {
 
 func TestTheOffSwitchIsInTheNextFrame(t *testing.T) {
 	x := New(Config{}, start)
-	x.SetPolicy([]byte("{}"), false)
+	x.SetPolicy([]byte("{}"), nil, false)
 	f := newFollower()
 	f.catchUp(t, x, start)
 	changed := x.Changed()
-	x.SetPolicy([]byte(`{"off":true}`), true)
+	x.SetPolicy([]byte(`{"off":true}`), nil, true)
 	select {
 	case <-changed:
 	default:
