@@ -27,6 +27,7 @@ func (u *update) drop() { *u = update{} }
 type sections struct {
 	geometry                     *wire.Geometry
 	roster, loads, policy, sets  []byte
+	exact                        []byte // goes with policy
 	puts, removes, digests       []byte
 	hasRoster, hasLoads, hasSets bool
 }
@@ -82,6 +83,10 @@ func split(frame []byte) (parts sections, err error) {
 			parts.policy = b
 			_, err := policy.Parse(b)
 			return err
+		case wire.SectionExact:
+			// Read by the VMs alone: one that can't goes on in approximate
+			// mode, and needs everything else.
+			parts.exact = b
 		case wire.SectionSets:
 			parts.sets, parts.hasSets = b, true
 			return wire.ForEachSet(b, func(uint32, []byte) error { return nil })
@@ -111,7 +116,7 @@ func (c *Courier) writeRecords(parts *sections) bool {
 		c.meta.RosterVersion++
 	}
 	if parts.policy != nil {
-		if !c.write(keys.PolicyKey, parts.policy) {
+		if !c.write(keys.PolicyKey, parts.policy) || !c.writeExact(parts.exact) {
 			return false
 		}
 		c.meta.PolicyVersion++

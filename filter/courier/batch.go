@@ -99,6 +99,7 @@ func (c *Courier) batchFrame(now int64) []byte {
 	out, mark = wire.BeginSection(out, wire.SectionInFlight)
 	out = c.fleet.AppendInFlight(out)
 	out = wire.EndSection(out, mark)
+	out = c.appendReady(out)
 
 	b.sent, b.more = b.sent[:0], false
 	c.fleet.Rows(func(slot uint16, nonce, sequence uint64) {

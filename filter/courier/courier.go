@@ -4,7 +4,8 @@
 // works. It long-polls the table (poll.go), writes what arrives into shared
 // data in slices of at most 2 ms (apply.go), compares digests range by range
 // and fetches what differs when control can't tell the changes (resync.go),
-// and sends the report chunks of all VMs in batches (batch.go).
+// sends the report chunks of all VMs in batches (batch.go), and brings the
+// vocabularies of the policy within every VM's reach (vocabulary.go).
 //
 // Nothing here waits: a call's answer arrives in a callback, which does one
 // slice of work and leaves the rest to the next tick. A former courier that
@@ -46,6 +47,7 @@ type Courier struct {
 	resync     resync
 	sweep      sweep
 	batch      batch
+	fetch      fetch
 	known      knownPages
 	busy       bool // the tick is shortened
 	ask        bool // the changes don't fit our table: ask for the whole
@@ -56,6 +58,7 @@ type Courier struct {
 	value abi.Scratch // page or record that is about to be replaced
 	reply abi.Scratch // body of the poll's answer, in use until it is applied
 	acks  abi.Scratch // body of a batch's answer
+	shard abi.Scratch // piece of a vocabulary
 	page  [table.PageBytes]byte
 	out   []byte
 }
@@ -91,6 +94,7 @@ func (c *Courier) Tick(now int64) {
 	c.work(now)
 	c.startPoll(now)
 	c.startBatch(now)
+	c.tendVocabularies(now)
 	c.pace()
 	c.inside = false
 }
@@ -105,6 +109,7 @@ func (c *Courier) Abandon() {
 	if open {
 		c.batch.last = 0
 	}
+	c.fetch.abandon()
 	c.busy = false
 }
 
@@ -144,6 +149,7 @@ func (c *Courier) lose() {
 func (c *Courier) forget() {
 	c.poll = poll{generation: c.poll.generation + 1}
 	c.batch = batch{generation: c.batch.generation + 1}
+	c.fetch.drop()
 	c.update.drop()
 	c.resync.drop()
 	c.sweep = sweep{}

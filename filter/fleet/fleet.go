@@ -19,6 +19,7 @@ import (
 	"github.com/warmpath/warmpath/filter/books"
 	"github.com/warmpath/warmpath/filter/config"
 	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/filter/vocabs"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/route"
@@ -37,6 +38,8 @@ type Fleet struct {
 	Keys    *Keys
 	Pages   Pages
 	Reports Reports
+	// Vocabularies are those that this VM has loaded of the policy's.
+	Vocabularies *vocabs.Set
 	// Own is what this VM has in flight.
 	Own *books.Tally
 	// Nonce names this VM's boot: a slot that changes hands is told by it.
@@ -82,6 +85,7 @@ func New(deployment string, m *metrics.Set, rng *route.Rand) *Fleet {
 		Nonce: rand.Uint64() ^ rng.Uint64(),
 	}
 	f.Pages.keys = keys
+	f.Vocabularies = vocabs.New(keys.Keys, m, rng)
 	f.siblings.tally = books.NewTally()
 	f.workers.init()
 	f.before.init()

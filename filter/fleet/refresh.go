@@ -64,6 +64,8 @@ func (f *Fleet) readPolicy() bool {
 		if err != nil {
 			return err
 		}
+		// Unreadable, it leaves the pools in approximate mode.
+		f.read(f.Keys.ExactKey, metrics.BadExact, func(value []byte) error { return policy.ParseExact(value, set) })
 		f.setPolicy(set)
 		return nil
 	})

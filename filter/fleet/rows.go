@@ -6,6 +6,7 @@ import (
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/books"
 	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -46,6 +47,7 @@ func (f *Fleet) Tick(now int64, courier bool) {
 	}
 	f.now, f.checkedAt, f.asked, f.courier = now, now, false, courier
 	f.readMeta()
+	f.Vocabularies.Tick(now)
 	if asked || courier {
 		f.look(now)
 	}
@@ -148,6 +150,7 @@ func (f *Fleet) encodeRow(now int64) []byte {
 	r := &f.row
 	b := wire.AppendRow(r.value[:0], &wire.Row{
 		Slot: r.slot, Nonce: f.Nonce, TickUnixNanos: now, ReportSequence: f.Reports.sequence,
+		PolicyVersion: uint16(f.policyAt), Vocabularies: f.Vocabularies.Ready(),
 	})
 	r.counted = 0
 	for _, line := range f.Own.Lines() {
@@ -182,6 +185,7 @@ type siblings struct {
 	next    uint16 // slot to try next
 	live    int
 	changed []uint16
+	ready   [policy.MaxVocabularies]int // live VMs that have a vocabulary loaded
 	scratch abi.Scratch
 }
 
@@ -202,6 +206,7 @@ func (f *Fleet) readSiblings(now int64) {
 	}
 	s.tally.Reset()
 	s.live = 0
+	clear(s.ready[:])
 	for slot := range uint16(wire.MaxSlots) {
 		if s.alive[slot] {
 			f.readRow(slot, now)
@@ -245,6 +250,7 @@ func (f *Fleet) readRow(slot uint16, now int64) {
 	}
 	s.alive[slot] = true
 	s.live++
+	f.countReady(&held)
 	if held.Nonce == f.Nonce {
 		return
 	}

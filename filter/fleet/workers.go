@@ -28,6 +28,7 @@ type Pool struct {
 	members  []ring.Member
 	nodes    int // virtual nodes the ring was built with
 	sequence uint64
+	exact    exact
 }
 
 // NextSequence counts the pool's requests in this VM.
@@ -192,6 +193,7 @@ func (f *Fleet) setPolicy(set *policy.Set) {
 		pool.View.Pool = &set.Pools[i]
 		f.pools[i] = pool
 	}
+	f.setExact(set)
 }
 
 // setRoster replaces the workers. A damaged roster changes nothing.

@@ -51,6 +51,8 @@ const (
 	ReportsLost                     // report records that found no room or were overwritten
 	RowsFull                        // VMs without a free slot, workers beyond a row
 	BadData                         // by kind: unreadable values in shared data or from control
+	VocabularyLoads                 // by result: vocabularies that a VM copied whole
+	VocabularyFetches               // by result: calls of the courier for a piece of a vocabulary
 	families
 )
 
@@ -103,7 +105,19 @@ const (
 	BadRow
 	BadLease
 	BadPage
+	BadExact
+	BadVocabularies
 )
+
+// Results of VocabularyLoads.
+const (
+	VocabularyLoaded = iota
+	VocabularyRefused
+)
+
+// VocabularyFetched is the good result of VocabularyFetches; the others are the
+// kinds of PollFailures, in their order behind it.
+const VocabularyFetched = 0
 
 var table = [families]struct {
 	name   string
@@ -140,7 +154,9 @@ var table = [families]struct {
 	PageCacheHits:     {"page_cache_hits", nil},
 	ReportsLost:       {"reports_lost", nil},
 	RowsFull:          {"rows_full", nil},
-	BadData:           {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page"}},
+	BadData:           {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies"}},
+	VocabularyLoads:   {"vocabulary_loads", []string{"loaded", "refused"}},
+	VocabularyFetches: {"vocabulary_fetches", []string{"fetched", "inline", "dead", "status", "body", "lost"}},
 }
 
 var tiers = []string{"lt1k", "1k_4k", "4k_16k", "gt16k"}
@@ -192,6 +208,7 @@ type Set struct {
 	counters []abi.Metric
 	defined  bool
 	dirty    bool
+	pools    []*Modes
 
 	decision abi.Metric
 	ttft     abi.Metric
@@ -254,6 +271,9 @@ func (s *Set) Flush() {
 		return
 	}
 	s.dirty = false
+	for _, p := range s.pools {
+		p.flush()
+	}
 	for i, n := range s.pending {
 		if n != 0 {
 			s.counters[i].Add(int64(n))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"path"
 	"strconv"
 	"time"
 
@@ -35,6 +36,10 @@ type control struct {
 	inFlight  map[uint16]wire.InFlight
 	prompts   map[uint64][]uint64 // checkpoints by request id
 	tokens    []string            // authorization headers seen
+
+	exact        []map[string]any  // EXACT section, nil: none, as an older control
+	vocabularies map[string][]byte // by hash
+	ready        map[string]wire.Ready
 }
 
 type worker struct {
@@ -95,8 +100,8 @@ func (c *control) put(e table.Entry) {
 }
 
 func (c *control) answer(call *hostsim.HTTPCall, now time.Time) {
-	path, _ := call.Headers.Get(":path")
-	u, err := url.Parse(path)
+	target, _ := call.Headers.Get(":path")
+	u, err := url.Parse(target)
 	if err != nil {
 		panic(err)
 	}
@@ -140,6 +145,8 @@ func (c *control) answer(call *hostsim.HTTPCall, now time.Time) {
 			return
 		}
 		call.Reply(status(200), c.pages(int(number(q.Get("range")))), nil)
+	case "/v1/vocabulary/" + path.Base(u.Path):
+		c.piece(call, path.Base(u.Path), int(number(u.Query().Get("shard"))))
 	case "/v1/batch":
 		c.batches = append(c.batches, call.Body)
 		call.Reply(status(200), c.batch(call.Body), nil)
@@ -232,7 +239,25 @@ func (c *control) records(b []byte) []byte {
 	if err != nil {
 		panic(err)
 	}
-	return wire.AppendSection(b, wire.SectionPolicy, text)
+	b = wire.AppendSection(b, wire.SectionPolicy, text)
+	if c.exact == nil {
+		return b
+	}
+	if text, err = json.Marshal(c.exact); err != nil {
+		panic(err)
+	}
+	return wire.AppendSection(b, wire.SectionExact, text)
+}
+
+// piece answers with a piece of a vocabulary.
+func (c *control) piece(call *hostsim.HTTPCall, hash string, n int) {
+	file := c.vocabularies[hash]
+	size := wire.ShardSize(len(file), n)
+	if size == 0 {
+		call.Reply(status(404), nil, nil)
+		return
+	}
+	call.Reply(status(200), file[n*wire.ShardBytes:][:size], nil)
 }
 
 // pagesOf are the pages of a range as one map, made from the entries.
@@ -291,6 +316,12 @@ func (c *control) batch(frame []byte) []byte {
 			clear(c.inFlight)
 			return wire.ForEachInFlight(s.Payload, func(r wire.InFlight) error {
 				c.inFlight[r.Ref] = r
+				return nil
+			})
+		case wire.SectionReady:
+			c.ready = map[string]wire.Ready{}
+			return wire.ForEachReady(s.Payload, func(r wire.Ready) error {
+				c.ready[r.Hash.String()] = r
 				return nil
 			})
 		case wire.SectionReports:
