@@ -56,6 +56,9 @@ func instantiateImports(ctx context.Context, r wazero.Runtime) error {
 				stack[0] = uint64(in.hostCall(name, run, stack))
 			}), params, []api.ValueType{api.ValueTypeI32}).Export(hc.name)
 	}
+	// Emscripten's modules tell of growth; nobody needs to know.
+	env.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(context.Context, api.Module, []uint64) {}),
+		[]api.ValueType{api.ValueTypeI32}, nil).Export("emscripten_notify_memory_growth")
 	if _, err := env.Instantiate(ctx); err != nil {
 		return fmt.Errorf("module env: %w", err)
 	}

@@ -64,8 +64,7 @@ type exportTable struct {
 
 type instanceKey struct{}
 
-// newInstance instantiates vm's module and runs _initialize (a WASI reactor) or
-// else _start.
+// newInstance instantiates vm's module and lets it initialise itself.
 func newInstance(ctx context.Context, vm *VM) (*instance, error) {
 	h := vm.host
 	in := &instance{vm: vm, host: h, contexts: map[uint32]callContext{}}
@@ -110,15 +109,8 @@ func newInstance(ctx context.Context, vm *VM) (*instance, error) {
 	if in.fn.alloc == nil {
 		in.fn.alloc = mod.ExportedFunction("malloc")
 	}
-	start := mod.ExportedFunction("_initialize")
-	if start == nil {
-		start = mod.ExportedFunction("_start")
-	}
-	if start != nil {
-		in.call(callContext{}, start)
-		if in.failure != nil {
-			return nil, fmt.Errorf("initialize %s in %s: %w: %w", vm.cfg.Module.name, vm.cfg.Name, ErrFailed, in.failure)
-		}
+	if err := in.start(); err != nil {
+		return nil, err
 	}
 	return in, nil
 }

@@ -46,6 +46,9 @@ func (h *Host) Compile(ctx context.Context, name string, wasm []byte) (*Module, 
 	has := func(export string) bool { _, ok := functions[export]; return ok }
 	if !has("proxy_abi_version_0_2_1") && !has("proxy_abi_version_0_2_0") {
 		_ = compiled.Close(ctx)
+		if has("proxy_abi_version_0_1_0") {
+			return nil, fmt.Errorf("compile %s: %w: it speaks ABI 0.1.0, which went out in 2020 (build it with a current SDK)", name, ErrModule)
+		}
 		return nil, fmt.Errorf("compile %s: %w: it exports neither proxy_abi_version_0_2_1 nor proxy_abi_version_0_2_0", name, ErrModule)
 	}
 	if !has("proxy_on_memory_allocate") && !has("malloc") {

@@ -160,6 +160,9 @@ func (f *Filter) heard(e hostsim.LogEntry) {
 }
 
 func (f *Filter) traced(e hostsim.Event) {
+	if f.set.trace != nil {
+		f.set.trace(e)
+	}
 	switch {
 	case e.Kind == hostsim.EventAllocate, e.Kind == hostsim.EventWASI:
 	case e.Name == "proxy_log" && e.Kind == hostsim.EventHostCall && len(e.Args) == 2 && (e.Args[0] == "error" || e.Args[0] == "critical"):

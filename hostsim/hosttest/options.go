@@ -17,6 +17,7 @@ type settings struct {
 	upstream       func(Request) Response
 	faults         []string
 	symbols        string
+	trace          func(hostsim.Event)
 	logLevel       hostsim.LogLevel
 	memoryLimitMiB uint32
 	node           hostsim.Node
@@ -108,3 +109,6 @@ func MemoryLimit(mib uint32) Option { return func(s *settings) { s.memoryLimitMi
 // Symbols names the functions in stack traces after an unstripped build of the
 // module (a file). Go modules do not need it.
 func Symbols(path string) Option { return func(s *settings) { s.symbols = path } }
+
+// Trace is told every call between host and module as it happens.
+func Trace(hear func(hostsim.Event)) Option { return func(s *settings) { s.trace = hear } }

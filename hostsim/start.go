@@ -1,0 +1,44 @@
+package hostsim
+
+import (
+	"fmt"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// start lets the module initialise itself, in Envoy's order: _initialize (a WASI
+// reactor: Go, Rust and C++ libraries), then main if it is exported too (AssemblyScript,
+// Zig and C set their SDK up there); without _initialize _start (a WASI command).
+func (in *instance) start() error {
+	steps := []string{"_initialize", "main", "__main_void"}
+	if in.mod.ExportedFunction("_initialize") == nil {
+		steps = []string{"_start"}
+	}
+	ran := 0
+	for _, name := range steps {
+		f := in.mod.ExportedFunction(name)
+		if f == nil || name == "__main_void" && ran > 1 {
+			continue
+		}
+		args, ok := mainArgs(f.Definition())
+		if !ok {
+			continue // a function that is called so, and something else
+		}
+		ran++
+		if in.call(callContext{}, f, args...); in.failure != nil {
+			return fmt.Errorf("initialize %s in %s: %w: %w", in.vm.cfg.Module.name, in.vm.cfg.Name, ErrFailed, in.failure)
+		}
+	}
+	return nil
+}
+
+// mainArgs is no argument, or argc and argv of nothing.
+func mainArgs(d api.FunctionDefinition) (args []uint64, ok bool) {
+	for _, t := range d.ParamTypes() {
+		if t != api.ValueTypeI32 {
+			return nil, false
+		}
+	}
+	n := len(d.ParamTypes())
+	return make([]uint64, n), n == 0 || n == 2
+}

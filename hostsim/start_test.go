@@ -1,0 +1,70 @@
+package hostsim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A module whose exports log their first letter.
+func startModule(exports ...string) []byte {
+	m := &wasmModule{}
+	log := m.importFunc("proxy_log", 3)
+	m.export("proxy_abi_version_0_2_0", 0, 0)
+	m.export("malloc", 1, 1, i32Const(1024)...)
+	at := int32(0)
+	for _, e := range exports {
+		name, params, _ := strings.Cut(e, "/")
+		m.dataAt(at, name)
+		n := len(params)
+		results := 0
+		body := cat(i32Const(2), i32Const(at), i32Const(int32(len(name))), call(log), []byte{0x1a})
+		if n > 0 {
+			results, body = 1, append(body, i32Const(0)...)
+		}
+		m.export(name, n, results, body...)
+		at += 32
+	}
+	return m.bytes()
+}
+
+func TestModulesOfEverySortAreStarted(t *testing.T) {
+	for _, c := range []struct {
+		exports []string
+		want    []string
+	}{
+		{[]string{"_initialize"}, []string{"_initialize"}},
+		{[]string{"_start"}, []string{"_start"}},
+		{[]string{"_start", "_initialize"}, []string{"_initialize"}},
+		{[]string{"main/ii", "_initialize"}, []string{"_initialize", "main"}},
+		{[]string{"__main_void", "_initialize"}, []string{"_initialize", "__main_void"}},
+		{[]string{"main/ii", "__main_void", "_initialize"}, []string{"_initialize", "main"}},
+		{[]string{"main/iii", "_initialize"}, []string{"_initialize"}},
+		{nil, nil},
+	} {
+		var got []string
+		h := newTestHost(t, Options{Log: func(e LogEntry) { got = append(got, e.Message) }})
+		m, err := h.Compile(context.Background(), "m", startModule(c.exports...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.NewVM(context.Background(), VMConfig{Name: "w", Module: m}); err != nil {
+			t.Errorf("%v: %v", c.exports, err)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v runs %v, want %v", c.exports, got, c.want)
+		}
+	}
+}
+
+func TestTheOldABIIsNamed(t *testing.T) {
+	m := &wasmModule{}
+	m.export("proxy_abi_version_0_1_0", 0, 0)
+	m.export("malloc", 1, 1, i32Const(1024)...)
+	h := newTestHost(t, Options{})
+	if _, err := h.Compile(context.Background(), "old", m.bytes()); !errors.Is(err, ErrModule) || !strings.Contains(err.Error(), "0.1.0") {
+		t.Errorf("%v", err)
+	}
+}
