@@ -21,6 +21,7 @@ SOURCES  := . $(wildcard filter/abi/testdata)
 
 ENVOY    ?= 1.40.0
 FUZZTIME ?= 10m
+EXPLORE  ?= 1000
 DEMO     ?=
 BENCH    ?=
 SOAK     ?=
@@ -128,6 +129,10 @@ bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick)
 .PHONY: soak
 soak: wasm ## A million requests: longest callback, VM memory (SOAK='--requests 100000')
 	@$(GO) run ./integration/soak --module bin/warmpath.wasm $(SOAK)
+
+.PHONY: explore
+explore: ## Try a thousand interleavings of the VMs of one proxy (EXPLORE=5000)
+	$(GO) test ./filter/transcripts -run Interleaving -count=1 -timeout 60m -interleavings $(EXPLORE)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each

@@ -14,6 +14,7 @@
 package courier
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
@@ -49,9 +50,10 @@ type Courier struct {
 	batch      batch
 	fetch      fetch
 	known      knownPages
-	busy       bool // the tick is shortened
-	ask        bool // the changes don't fit our table: ask for the whole
-	inside     bool // a slice is running; still true in the next one: it panicked
+	busy       bool   // the tick is shortened
+	ask        bool   // the changes don't fit our table: ask for the whole
+	inside     bool   // a slice is running; still true in the next one: it panicked
+	late       uint32 // token of what a late writer left behind; 0 for nothing
 	told       uint32
 	pollStatus int // of the last answer that was no success
 
@@ -225,5 +227,40 @@ func (c *Courier) writeOver(key string, value []byte, cas uint32, read abi.Statu
 		c.lose()
 		return false
 	}
+	if now := abi.Now(); now > c.lease.expiry {
+		c.tellLate(now)
+		c.lose()
+		return false
+	}
 	return true
+}
+
+// tellLate says that a value was replaced after the lease had ended, between
+// the look at it and the write. A successor that has written the same key would
+// have won; one that has passed it by, because nothing was to be changed there,
+// doesn't know.
+func (c *Courier) tellLate(now int64) {
+	c.out = binary.LittleEndian.AppendUint64(c.out[:0], c.fleet.Nonce)
+	c.out = binary.LittleEndian.AppendUint64(c.out, uint64(now))
+	abi.SetSharedData(c.fleet.Keys.LateKey, c.out, 0)
+}
+
+// lateWrite tells whether a former courier has written late and no table was
+// compared since.
+func (c *Courier) lateWrite() bool {
+	value, cas, status := abi.SharedData(c.fleet.Keys.LateKey, &c.value)
+	c.late = 0
+	if status == abi.OK && len(value) > 0 {
+		c.late = cas
+	}
+	return c.late != 0
+}
+
+// compared clears what late writers had left behind when this comparison was
+// asked for.
+func (c *Courier) compared() {
+	if c.late != 0 {
+		abi.SetSharedData(c.fleet.Keys.LateKey, nil, c.late)
+		c.late = 0
+	}
 }

@@ -42,6 +42,7 @@ func (c *Courier) startPoll(now int64) {
 	if !c.lease.held || p.open || now < p.notBefore || c.update.frame != nil || c.resync.active {
 		return
 	}
+	c.ask = c.lateWrite() || c.ask
 	epoch, version := c.meta.Epoch, c.meta.Version
 	if !c.meta.Ready || c.ask {
 		epoch, version = 0, 0

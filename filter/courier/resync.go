@@ -47,7 +47,9 @@ func (c *Courier) takeResync(header *wire.Header, parts *sections, now int64) bo
 	}
 	if keep {
 		c.meta.Epoch, c.meta.Version = header.Epoch, header.To
-		c.writeMeta()
+		if c.writeMeta() {
+			c.compared() // there is nothing to compare with
+		}
 		return true
 	}
 	if !c.meta.Ready {
@@ -264,7 +266,9 @@ func (c *Courier) endResync() {
 	}
 	c.meta.Bits, c.meta.Epoch, c.meta.Version, c.meta.Ready = r.bits, r.header.Epoch, r.header.To, true
 	r.drop()
-	c.writeMeta()
+	if c.writeMeta() {
+		c.compared()
+	}
 }
 
 // sweep empties the pages of a size class that is no longer used: shared data

@@ -10,7 +10,7 @@ import (
 // and again kept or built without an allocation.
 type Keys struct {
 	wire.Keys
-	MetaKey, RosterKey, LoadsKey, PolicyKey, ExactKey, SetsKey, CourierKey string
+	MetaKey, RosterKey, LoadsKey, PolicyKey, ExactKey, SetsKey, CourierKey, LateKey string
 
 	rows [wire.MaxSlots]string
 	page []byte
@@ -21,7 +21,7 @@ func NewKeys(deployment string) *Keys {
 	k := wire.NewKeys(deployment)
 	keys := &Keys{
 		Keys: k, MetaKey: k.Meta(), RosterKey: k.Roster(), LoadsKey: k.Loads(),
-		PolicyKey: k.Policy(), ExactKey: k.Exact(), SetsKey: k.Sets(), CourierKey: k.Courier(),
+		PolicyKey: k.Policy(), ExactKey: k.Exact(), SetsKey: k.Sets(), CourierKey: k.Courier(), LateKey: k.Late(),
 		page: make([]byte, 0, 96),
 	}
 	for slot := range keys.rows {

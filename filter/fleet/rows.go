@@ -85,13 +85,14 @@ func (f *Fleet) writeRow(now int64) {
 		value, cas, status := abi.SharedData(f.Keys.RowKey(r.slot), &r.scratch)
 		held, err := wire.DecodeRow(value, nil)
 		mine := status == abi.OK && err == nil && held.Nonce == f.Nonce
-		if !mine || held.TickUnixNanos == sweptTick {
-			// This VM stood still for longer than its row lives, and what
-			// it had in flight was counted as returned.
-			f.metrics.Add(metrics.Dispatched, 0, uint64(r.counted))
-			r.counted = 0
+		if mine && held.TickUnixNanos != sweptTick && f.putRow(r.slot, cas, now) {
+			return
 		}
-		if mine && abi.SetSharedData(f.Keys.RowKey(r.slot), f.encodeRow(now), cas) == abi.OK {
+		// This VM stood still for longer than its row lives, and what it had
+		// in flight was counted as returned.
+		f.metrics.Add(metrics.Dispatched, 0, uint64(r.counted))
+		r.counted = 0
+		if mine && held.TickUnixNanos == sweptTick && f.putRow(r.slot, cas, now) {
 			return
 		}
 		r.slot = noSlot
@@ -106,8 +107,8 @@ func (f *Fleet) writeRow(now int64) {
 
 // claim takes a slot that nobody has or whose VM is gone.
 func (f *Fleet) claim(slot uint16, now int64) bool {
-	key, left := f.Keys.RowKey(slot), 0
-	value, cas, status := abi.SharedData(key, &f.row.scratch)
+	left := 0
+	value, cas, status := abi.SharedData(f.Keys.RowKey(slot), &f.row.scratch)
 	switch {
 	case status == abi.NotFound:
 		cas = wire.CreateCAS
@@ -119,12 +120,21 @@ func (f *Fleet) claim(slot uint16, now int64) bool {
 			return false
 		}
 	}
-	f.row.slot = slot
-	if abi.SetSharedData(key, f.encodeRow(now), cas) != abi.OK {
-		f.row.slot = noSlot
+	if !f.putRow(slot, cas, now) {
 		return false
 	}
+	f.row.slot = slot
 	f.orphans(left)
+	return true
+}
+
+// putRow writes the row into a slot unless somebody else has written there.
+func (f *Fleet) putRow(slot uint16, cas uint32, now int64) bool {
+	value, counted := f.encodeRow(slot, now)
+	if abi.SetSharedData(f.Keys.RowKey(slot), value, cas) != abi.OK {
+		return false
+	}
+	f.row.counted = counted
 	return true
 }
 
@@ -146,19 +156,19 @@ func (f *Fleet) orphans(n int) {
 	f.metrics.Add(metrics.Released, 0, uint64(n))
 }
 
-func (f *Fleet) encodeRow(now int64) []byte {
+// encodeRow returns the row and the number of requests in flight that it says.
+func (f *Fleet) encodeRow(slot uint16, now int64) (value []byte, counted int) {
 	r := &f.row
 	b := wire.AppendRow(r.value[:0], &wire.Row{
-		Slot: r.slot, Nonce: f.Nonce, TickUnixNanos: now, ReportSequence: f.Reports.sequence,
+		Slot: slot, Nonce: f.Nonce, TickUnixNanos: now, ReportSequence: f.Reports.sequence,
 		PolicyVersion: uint16(f.policyAt), Vocabularies: f.Vocabularies.Ready(),
 	})
-	r.counted = 0
 	for _, line := range f.Own.Lines() {
 		b = wire.AppendInFlight(b, inFlight(line))
-		r.counted += int(line.InFlight)
+		counted += int(line.InFlight)
 	}
 	r.value = wire.EndRow(b, 0)
-	return r.value
+	return r.value, counted
 }
 
 func inFlight(line books.Line) wire.InFlight {

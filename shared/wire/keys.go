@@ -26,6 +26,10 @@ func NewKeys(deployment string) Keys {
 // Courier is the election record.
 func (k Keys) Courier() string { return k.prefix + "courier" }
 
+// Late is what a courier leaves behind that has written after its lease had ended: its nonce
+// and the time, 8 bytes each. The one that follows compares its table with control's again.
+func (k Keys) Late() string { return k.prefix + "late" }
+
 // Meta is the table's meta record.
 func (k Keys) Meta() string { return k.prefix + "meta" }
 
