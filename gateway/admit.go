@@ -94,6 +94,11 @@ func (x *exchange) readHeldBody() bool {
 // behind the last.
 func (x *exchange) feedRequest(piece []byte, end bool) {
 	trailers := end && len(x.r.Trailer) > 0
+	if end {
+		x.mu.Lock()
+		x.bodyEnded = true
+		x.mu.Unlock()
+	}
 	x.vm.Do(func() {
 		if len(piece) > 0 || !trailers {
 			x.stream.RequestData(piece, end && !trailers)

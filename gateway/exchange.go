@@ -43,6 +43,7 @@ type exchange struct {
 	respTrail  *hostsim.HeaderMap
 	reply      *hostsim.LocalReply
 	reset      string
+	bodyEnded  bool  // the client has sent all of its body
 	bodyErr    error // why the rest of a streamed request body cannot be read
 
 	// Below: the handler's goroutine only.

@@ -164,6 +164,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 	g.metrics.active.Inc()
 	defer x.close()
+	// An answer need not wait for the end of a body: a refusal, or a worker that
+	// has read enough.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	if x.admit() {
 		g.proxy.ServeHTTP(w, x.r)
 	}
@@ -172,7 +175,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // close runs exactly once, whatever ended the exchange: a client that left, an
 // answer that is out, or a cut.
 func (x *exchange) close() {
-	x.endUpload()
+	x.endBody()
 	x.vm.Do(x.stream.Close)
 	x.drop()
 	x.g.metrics.observe(x)

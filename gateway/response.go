@@ -88,6 +88,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 			}
 			continue
 		case b.err != nil:
+			b.tellFailure()
 			return 0, b.err
 		}
 		if n := b.feed(p); n > 0 {
@@ -128,13 +129,8 @@ func (b *responseBody) feed(p []byte) int {
 				x.stream.ResponseData(p[:n], false)
 			}
 			x.stream.ResponseTrailers(addFields(hostsim.NewHeaderMap(), b.resp.Trailer))
-		case err == nil || b.eof:
+		case n > 0 || b.eof:
 			x.stream.ResponseData(p[:n], b.eof)
-		case errors.Is(x.r.Context().Err(), context.Canceled):
-			x.log.details = "client_left" // the attempt went with it: no word about the worker
-		default:
-			x.log.details = failureDetails(err)
-			x.stream.UpstreamReset(x.log.details)
 		}
 	})
 	x.mu.Lock()
@@ -142,6 +138,18 @@ func (b *responseBody) feed(p []byte) int {
 	passed := x.respPassed
 	x.respNow = nil
 	return passed
+}
+
+// tellFailure lets the module know that the worker broke off, once what came
+// before is out.
+func (b *responseBody) tellFailure() {
+	x := b.x
+	if errors.Is(x.r.Context().Err(), context.Canceled) {
+		x.log.details = "client_left" // the attempt went with it: no word about the worker
+		return
+	}
+	x.log.details = failureDetails(b.err)
+	x.vm.Do(func() { x.stream.UpstreamReset(x.log.details) })
 }
 
 func (b *responseBody) copyTrailers() {

@@ -19,6 +19,7 @@ const (
 	maxHeaderBytes = 64 << 10         // 431 above; Envoy's default is 60 KiB
 	peerTimeout    = 15 * time.Second // for an HTTP/2 peer to answer a ping
 	cutTimeout     = 5 * time.Second  // for exchanges to end once they have been cut
+	lingerTimeout  = time.Second      // for a client to stop sending what was answered already
 )
 
 // Run serves until ctx ends, then drains: /readyz turns to 503, new requests are

@@ -148,14 +148,15 @@ func (u *upload) release() {
 // Close does nothing: the client's body belongs to the server.
 func (u *upload) Close() error { return nil }
 
-// endUpload keeps the transport from the client's connection once the handler is
-// done with it.
-func (x *exchange) endUpload() {
+// endBody keeps the transport from the client's connection once the handler is
+// done with it. A client that still has to send is not listened to for ever: the
+// server reads on for a while, so that the answer isn't lost in a reset.
+func (x *exchange) endBody() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.upload != nil {
-		x.upload = nil
-		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
+	x.upload = nil
+	if x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded {
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(lingerTimeout))
 	}
 }
 
