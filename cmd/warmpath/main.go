@@ -47,6 +47,6 @@ Start with:
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), simCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
+	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), simCommand(), hostsimCommand(), tokenizerCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
 	return root
 }

@@ -50,7 +50,7 @@ func TestHelpTeachesEveryCommand(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d", code)
 	}
-	for _, name := range []string{"demo", "control", "gateway", "sim", "off", "on", "version"} {
+	for _, name := range []string{"demo", "control", "gateway", "sim", "hostsim", "off", "on", "version"} {
 		if !strings.Contains(out, "\n  "+name) {
 			t.Errorf("help does not list %s", name)
 		}
