@@ -37,6 +37,7 @@ type flow struct {
 	// resumed: proxy_continue_stream came during the very callback that then
 	// answers Stop.
 	inCallback, resumed bool
+	forced              bool // the piece in hand goes on, whatever the callback answers
 
 	buffered  []byte
 	hasBuffer bool // also with 0 bytes: an empty last piece is held
@@ -96,7 +97,7 @@ func (s *Stream) aborted(f *flow, before bool) bool {
 	}
 	if s.in.dead() && s.vm.cfg.PassStreamsOnTrap {
 		s.passBy()
-		f.resumed = true // the piece in hand goes on, whatever the module said
+		f.forced = true // the piece in hand goes on, whatever the module said
 		return s.finished
 	}
 	if s.in.dead() {
@@ -129,10 +130,17 @@ func (s *Stream) onHeaders(f *flow, headers *HeaderMap, end bool) {
 			return
 		}
 	}
-	if uint32(action) == actionContinue || f.resumed {
-		f.headersOpen, f.resumed = false, false
+	if uint32(action) == actionContinue || f.forced {
+		f.headersOpen, f.resumed, f.forced = false, false, false
 		s.emitHeaders(f, end)
 		return
+	}
+	if f.resumed { // the headers go on; the answer is for what follows
+		f.resumed = false
+		s.emitHeaders(f, end)
+		if end {
+			return
+		}
 	}
 	f.state = stopAll
 	if uint32(action) == actionStop && s.root.cfg.AllowOnHeadersStopIteration {
@@ -174,9 +182,12 @@ func (s *Stream) filterData(f *flow, data []byte) {
 	// While the module buffers it is shown everything so far; otherwise only the
 	// new piece.
 	cumulative := f.buffering
+	tooLarge := false
 	if cumulative {
 		f.hold(data)
-		if s.tooLarge(f) {
+		tooLarge = s.overLimit(f)
+		if tooLarge && f.dir == response {
+			s.refuseTooLarge(f)
 			return
 		}
 		data = f.buffered
@@ -190,10 +201,26 @@ func (s *Stream) filterData(f *flow, data []byte) {
 	if s.aborted(f, replied) {
 		return
 	}
-	if uint32(action) == actionContinue || f.resumed {
-		f.buffering, f.resumed = false, false
+	if tooLarge { // the request's callback runs all the same, its answer is void
+		s.refuseTooLarge(f)
+		return
+	}
+	if uint32(action) == actionContinue || f.forced {
+		f.buffering, f.resumed, f.forced = false, false, false
 		s.passData(f, data)
 		return
+	}
+	if f.resumed { // what was held goes on; the answer is for the new piece
+		f.resumed = false
+		if cumulative || f.ended {
+			s.passData(f, data)
+			if f.ended {
+				return
+			}
+			data = nil
+		} else {
+			s.release(f)
+		}
 	}
 	f.state = stopSingle
 	f.buffering = uint32(action) == actionStop
@@ -204,8 +231,8 @@ func (s *Stream) filterData(f *flow, data []byte) {
 		} else {
 			f.hold(data)
 		}
-		if f.buffering {
-			s.tooLarge(f)
+		if f.buffering && s.overLimit(f) {
+			s.refuseTooLarge(f)
 		}
 	default: // the module has taken the bytes; the end of the stream still waits
 		f.taken = f.taken || len(data) > 0
@@ -262,8 +289,8 @@ func (s *Stream) filterTrailers(f *flow) {
 			return
 		}
 	}
-	if uint32(action) == actionContinue || f.resumed {
-		f.trailersOpen, f.resumed = false, false
+	if uint32(action) == actionContinue || f.resumed || f.forced {
+		f.trailersOpen, f.resumed, f.forced = false, false, false
 		s.release(f)
 		return
 	}
@@ -328,18 +355,16 @@ func (s *Stream) flushHeaders(f *flow, end bool) {
 	}
 }
 
-// tooLarge answers 413 (a request) or 500 (a response) when more is held than
-// the limit allows.
-func (s *Stream) tooLarge(f *flow) bool {
-	if s.limit < 0 || len(f.buffered) <= s.limit {
-		return false
-	}
+func (s *Stream) overLimit(f *flow) bool { return s.limit >= 0 && len(f.buffered) > s.limit }
+
+// refuseTooLarge answers 413 (a request) or 500 (a response) when more is held
+// than the limit allows.
+func (s *Stream) refuseTooLarge(f *flow) {
 	if f.dir == request {
 		s.localReply(413, nil, []byte("Payload Too Large"), detailsRequestTooLarge)
 	} else {
 		s.localReply(500, nil, []byte("Internal Server Error"), detailsReplyTooLarge)
 	}
-	return true
 }
 
 // hold keeps a copy of data.

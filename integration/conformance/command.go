@@ -13,7 +13,8 @@ import (
 // Setup is the proxy of a scenario: one listener with a chain of plugins.
 type Setup struct {
 	HTTP1            bool          // both sides speak HTTP/1.1; otherwise HTTP/2
-	BufferLimitBytes int           // of the listener; 0: 1 MiB
+	BufferLimitBytes int           // of the listener, for HTTP/1.1; 0: 1 MiB
+	WindowBytes      int           // of HTTP/2 streams, which bounds their buffers; 0: Envoy's default
 	IdleTimeout      time.Duration // stream_idle_timeout; 0: none
 	ShowMain         bool          // the main thread's VMs are in the transcript too
 	Plugins          []*PluginSetup
@@ -55,6 +56,8 @@ func parseListener(s *Setup, input []string) error {
 			}
 		case "buffer_limit_bytes":
 			s.BufferLimitBytes, err = strconv.Atoi(value)
+		case "initial_stream_window_size":
+			s.WindowBytes, err = strconv.Atoi(value)
 		case "stream_idle_timeout":
 			s.IdleTimeout, err = time.ParseDuration(value)
 		case "show_main":

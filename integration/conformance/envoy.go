@@ -25,8 +25,8 @@ import (
 // file, and a vm_id of its own; the compiled module is shared.
 type Envoy struct {
 	AdminURL string
-	// Patience is how long what is expected may take to come.
-	Patience time.Duration
+	// Recording: what the scenarios expect is not known yet.
+	Recording bool
 
 	cmd        *exec.Cmd
 	exited     chan struct{}

@@ -92,10 +92,7 @@ func playOn(t *testing.T, version string, all []*Scenario, rewrite bool) map[str
 		t.Fatal(err)
 	}
 	defer e.Stop()
-	e.Patience = 3 * time.Second
-	if rewrite {
-		e.Patience = 250 * time.Millisecond
-	}
+	e.Recording = rewrite
 	verdicts := map[string]string{}
 	for _, sc := range all {
 		if !strings.Contains(sc.Name, *only) {

@@ -91,6 +91,7 @@ func (e *Envoy) manager(name string, filters []any, routes tree) tree {
 	return typed("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", tree{
 		"stat_prefix": name, "generate_request_id": false, "skip_xff_append": true,
 		"server_header_transformation": "PASS_THROUGH", "stream_idle_timeout": "0s",
+		"delayed_close_timeout": "0s",
 		"http_protocol_options": tree{"enable_trailers": true},
 		"route_config":          routes, "http_filters": append(filters, router),
 	})
@@ -121,6 +122,9 @@ func (e *Envoy) listenerOf(scenario string, s *Setup, p *PluginSetup) tree {
 	m["codec_type"] = "HTTP2"
 	if s.HTTP1 {
 		m["codec_type"] = "HTTP1"
+	}
+	if s.WindowBytes > 0 {
+		m["http2_protocol_options"] = tree{"initial_stream_window_size": s.WindowBytes}
 	}
 	if s.IdleTimeout > 0 {
 		m["stream_idle_timeout"] = fmt.Sprintf("%.3fs", s.IdleTimeout.Seconds())

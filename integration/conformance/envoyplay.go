@@ -184,11 +184,12 @@ func (p *envoyProxy) metrics(ctx context.Context, prefix string) ([]string, erro
 	return lines, nil
 }
 
-// Limits of settling: quiet is how long nothing must happen, patience how long
-// what is expected may take.
+// Limits of settling: quiet is how long nothing must happen, quietNew the same
+// when there is nothing to compare with, patience how long what is expected may
+// take.
 const (
-	quiet    = 40 * time.Millisecond
-	quietNew = 250 * time.Millisecond // when there is nothing to compare with
+	quiet    = 30 * time.Millisecond
+	quietNew = 120 * time.Millisecond
 	patience = 3 * time.Second
 )
 
@@ -210,10 +211,13 @@ func (p *envoyProxy) settle(ctx context.Context, j *journal, done func([]event) 
 			seen, last = n, now
 			return false, nil
 		}
-		if done == nil || done(j.peek()) {
+		switch {
+		case p.e.Recording:
+			return now.Sub(last) > quietNew, nil
+		case done == nil || done(j.peek()):
 			return now.Sub(last) > quiet, nil
 		}
-		return now.Sub(last) > quietNew && now.Sub(begin) > p.e.Patience, nil
+		return now.Sub(last) > quietNew && now.Sub(begin) > patience, nil
 	})
 }
 

@@ -103,7 +103,7 @@ func (p *simProxy) deploy(ctx context.Context, pl *PluginSetup) error {
 func (p *simProxy) config(pl *PluginSetup) hostsim.PluginConfig {
 	return hostsim.PluginConfig{
 		Name: pl.Name, RootID: pl.RootID, Configuration: []byte(pl.Script),
-		AllowOnHeadersStopIteration: pl.AllowStop, BufferLimitBytes: p.setup.BufferLimitBytes,
+		AllowOnHeadersStopIteration: pl.AllowStop, BufferLimitBytes: p.setup.bufferLimit(),
 	}
 }
 
@@ -208,7 +208,9 @@ func (p *simProxy) Dispatch(call *hostsim.HTTPCall) func() {
 	pending := &simCall{call: call}
 	p.calls = append(p.calls, pending)
 	end := len(call.Body) == 0 && call.Trailers == nil
-	p.journal.add(event{actor: control, Action: Action{Headers: call.Headers.Clone().Fields(), End: end}})
+	h := call.Headers.Clone()
+	h.Add(":scheme", "http") // by the router
+	p.journal.add(event{actor: control, Action: Action{Headers: h.Fields(), End: end}})
 	if len(call.Body) > 0 {
 		p.journal.add(event{actor: control, Action: Action{Kind: Data, Data: call.Body, End: call.Trailers == nil}})
 	}
@@ -241,6 +243,7 @@ func (p *simProxy) answer(a Action) error {
 	switch a.Kind {
 	case Headers:
 		c.headers = headerMap(a.Headers)
+		c.headers.Add("x-envoy-upstream-service-time", "0") // by the router
 	case Data:
 		c.body = append(c.body, a.Data...)
 	case Trailers:

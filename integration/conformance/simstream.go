@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/warmpath/warmpath/hostsim"
@@ -49,16 +50,50 @@ func (p *simProxy) open(a Action) error {
 }
 
 // arriving are the request headers as the connection manager shows them to the
-// filters.
+// filters: with HTTP/1.1 the pseudo headers come in the order of Envoy's codec.
 func (p *simProxy) arriving(a Action) *hostsim.HeaderMap {
 	h := headerMap(a.Headers)
-	if p.setup.HTTP1 && !a.End {
-		if _, ok := h.Get("content-length"); !ok {
-			h.Add("transfer-encoding", "chunked")
+	if p.setup.HTTP1 {
+		h = &hostsim.HeaderMap{}
+		for _, key := range []string{":authority", ":path", ":method", ":scheme"} {
+			h.Add(key, valueOf(a.Headers, key))
+		}
+		for _, f := range a.Headers {
+			if !strings.HasPrefix(f.Key, ":") {
+				h.Add(f.Key, f.Value)
+			}
 		}
 	}
 	h.Add("x-forwarded-proto", "http")
 	return h
+}
+
+// answering are the response headers as the codec of the upstream shows them.
+func (s *simStream) answering(a Action) *hostsim.HeaderMap {
+	h := headerMap(a.Headers)
+	if _, known := h.Get("content-length"); s.p.setup.HTTP1 && !known {
+		if a.End {
+			h.Add("content-length", "0")
+		} else {
+			h.Add("transfer-encoding", "chunked")
+		}
+	}
+	return h
+}
+
+// defaultWindowBytes is Envoy 1.40's initial_stream_window_size.
+const defaultWindowBytes = 16 << 20
+
+// bufferLimit is how much of a body a filter may hold. With HTTP/2 it is the
+// window of a stream, whatever the listener says.
+func (s *Setup) bufferLimit() int {
+	switch {
+	case s.HTTP1:
+		return s.BufferLimitBytes
+	case s.WindowBytes > 0:
+		return s.WindowBytes
+	}
+	return defaultWindowBytes
 }
 
 func (s *simStream) fromClient(a Action) {
@@ -109,7 +144,7 @@ func (s *simStream) fromUpstream(a Action) error {
 	s.answered = a.End
 	switch a.Kind {
 	case Headers:
-		s.s.ResponseHeaders(headerMap(a.Headers), a.End)
+		s.s.ResponseHeaders(s.answering(a), a.End)
 	case Data:
 		s.pieces(a, s.s.ResponseData)
 	case Trailers:
@@ -135,8 +170,18 @@ func (s *simStream) over() {
 func (s *simStream) giveUp() {
 	if s.sentUp && !s.gaveUp && !(s.answered && s.upEnded) {
 		s.gaveUp = true
-		s.p.journal.add(event{actor: upstream, stream: s.name, Action: Action{Kind: Reset}})
+		s.cut(upstream)
 	}
+}
+
+// cut is how a side learns that a stream is given up: by a frame, or with
+// HTTP/1.1 by the end of its connection.
+func (s *simStream) cut(actor string) {
+	kind := Reset
+	if s.p.setup.HTTP1 {
+		kind = Disconnect
+	}
+	s.p.journal.add(event{actor: actor, stream: s.name, Action: Action{Kind: kind}})
 }
 
 func (s *simStream) toUpstream(a Action) {
@@ -153,7 +198,15 @@ func (s *simStream) toClient(a Action) {
 
 // RequestHeaders implements hostsim.Sink.
 func (s *simStream) RequestHeaders(h *hostsim.HeaderMap, end bool) {
-	s.toUpstream(Action{Headers: h.Clone().Fields(), End: end})
+	fields := h.Clone().Fields()
+	if s.p.setup.HTTP1 { // a request line and Host
+		var line []hostsim.Header
+		for _, key := range []string{":method", ":path", ":authority"} {
+			line = append(line, hostsim.Header{Key: key, Value: h.Value(key)})
+		}
+		fields = append(line, slices.DeleteFunc(fields, func(f hostsim.Header) bool { return strings.HasPrefix(f.Key, ":") })...)
+	}
+	s.toUpstream(Action{Headers: fields, End: end})
 }
 
 // RequestData implements hostsim.Sink.
@@ -183,15 +236,23 @@ func (s *simStream) ResponseTrailers(h *hostsim.HeaderMap) {
 
 // LocalReply implements hostsim.Sink.
 func (s *simStream) LocalReply(r hostsim.LocalReply) {
-	s.toClient(Action{Headers: r.Headers.Clone().Fields(), End: len(r.Body) == 0})
+	fields := r.Headers.Clone().Fields()
+	closing := s.p.setup.HTTP1 && !s.clientEnd // half a request is on the wire
+	if closing {
+		fields = append(fields, hostsim.Header{Key: "connection", Value: "close"})
+	}
+	s.toClient(Action{Headers: fields, End: len(r.Body) == 0})
 	if len(r.Body) > 0 {
 		s.toClient(Action{Kind: Data, Data: r.Body, End: true})
+	}
+	if closing {
+		s.cut(client)
 	}
 	s.giveUp()
 }
 
 // Reset implements hostsim.Sink.
 func (s *simStream) Reset(string) {
-	s.p.journal.add(event{actor: client, stream: s.name, Action: Action{Kind: Reset}})
+	s.cut(client)
 	s.giveUp()
 }

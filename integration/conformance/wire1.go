@@ -76,12 +76,14 @@ func (p *peer1) say(a Action) {
 // message reads the rest of a message behind its head.
 func (p *peer1) message(r *bufio.Reader, fields []hostsim.Header) error {
 	var body io.Reader
+	var limit *io.LimitedReader
 	chunked := strings.Contains(valueOf(fields, "transfer-encoding"), "chunked")
 	if chunked {
 		body = httputil.NewChunkedReader(r)
 	} else {
 		n, _ := strconv.ParseInt(valueOf(fields, "content-length"), 10, 64)
-		body = io.LimitReader(r, n)
+		limit = &io.LimitedReader{R: r, N: n}
+		body = limit
 		if n == 0 {
 			p.say(Action{Headers: fields, End: true})
 			return nil
@@ -92,6 +94,9 @@ func (p *peer1) message(r *bufio.Reader, fields []hostsim.Header) error {
 		n, err := body.Read(b)
 		if n > 0 {
 			p.say(Action{Kind: Data, Data: b[:n]})
+		}
+		if err == io.EOF && limit != nil && limit.N > 0 {
+			return io.ErrUnexpectedEOF
 		}
 		if err == io.EOF {
 			break

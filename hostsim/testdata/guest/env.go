@@ -174,6 +174,10 @@ var mapKinds = map[string]uint32{
 
 var bufferKinds = map[string]uint32{"request": 0, "response": 1, "call": 4, "vm": 6, "plugin": 7}
 
+func hasHeader(kind, key string) bool {
+	return proxyGetHeader(mapKinds[kind], ptr(key), size(key), unsafe.Pointer(&outPtr), unsafe.Pointer(&outSize)) == 0
+}
+
 // pairs encodes k, v, k, v... in the ABI's form.
 func pairs(kv ...string) string {
 	var head, tail []byte
@@ -349,6 +353,12 @@ func perform(id uint32, w []string) {
 			h = pairs("x-a", "b")
 		}
 		st := proxyHTTPCall(ptr(w[1]), size(w[1]), ptr(h), size(h), nil, 0, nil, 0, number(w[3]), unsafe.Pointer(&out32))
+		say(st, "call", itoa(out32))
+	case "post": // post CLUSTER PATH MILLISECONDS BODY...
+		text := strings.Join(w[4:], " ")
+		h := pairs(":method", "POST", ":path", w[2], ":authority", w[1], "x-kind", "post")
+		t := pairs("x-trailer", "last")
+		st := proxyHTTPCall(ptr(w[1]), size(w[1]), ptr(h), size(h), ptr(text), size(text), ptr(t), size(t), number(w[3]), unsafe.Pointer(&out32))
 		say(st, "call", itoa(out32))
 	case "foreign":
 		say(proxyForeign(ptr(w[1]), size(w[1]), nil, 0, p, n))

@@ -165,7 +165,7 @@ func run(id uint32, name, format string, args ...uint32) uint32 {
 	if !ok {
 		body = scripts[root][strings.TrimSuffix(name, ".end")]
 	}
-	if body != "silent" {
+	if !strings.HasPrefix(body, "silent") {
 		log(format)
 	}
 	return do(id, body)
@@ -187,6 +187,10 @@ func do(id uint32, body string) (action uint32) {
 			action = 1
 		case "action":
 			action = number(words[1])
+		case "need": // need MAP KEY: the rest is for streams with that header
+			if !hasHeader(words[1], words[2]) {
+				return action
+			}
 		case "silent":
 		case "hold":
 			held = append(held, id)
