@@ -19,8 +19,13 @@ func cl100k(text []byte, at int, v variant) int {
 	if v&marks != 0 {
 		letter |= ucd.Mark
 	}
-	class, size := classAt(text, at)
-	next := at + size
+	first := text[at]
+	class, next := ascii[first], at+1
+	if class == wide {
+		var size int
+		class, size = ucd.ClassAt(text, at)
+		next = at + size
+	}
 	if class&letter != 0 {
 		return run(text, next, letter)
 	}
@@ -30,23 +35,34 @@ func cl100k(text []byte, at int, v variant) int {
 		}
 		return upTo3Numbers(text, next)
 	}
-	first := text[at]
 	if first == '\'' {
 		if end := contraction(text, at); end > at {
 			return end
 		}
 	}
 	if next < len(text) && !isLineEnd(first) {
-		second, size := classAt(text, next)
+		second, size := ascii[text[next]], 1
+		if second == wide {
+			second, size = ucd.ClassAt(text, next)
+		}
 		if second&letter != 0 {
-			return run(text, next+size, letter)
+			end := asciiLetters(text, next+size)
+			if end == len(text) || text[end] < 0x80 {
+				return end
+			}
+			return run(text, end, letter)
 		}
 		if first == ' ' && second&(ucd.Space|ucd.Number) == 0 {
-			return lineEnds(text, runOutside(text, next+size, letter|ucd.Number|ucd.Space))
+			class = second
+			next += size
 		}
 	}
 	if class != ucd.Space {
-		return lineEnds(text, runOutside(text, next, letter|ucd.Number|ucd.Space))
+		end := asciiSymbols(text, next)
+		if end < len(text) && text[end] >= 0x80 {
+			end = runOutside(text, end, letter|ucd.Number|ucd.Space)
+		}
+		return lineEnds(text, end)
 	}
 	if v&tail != 0 {
 		if end := run(text, next, ucd.Space); end == len(text) {

@@ -19,14 +19,29 @@ import "github.com/warmpath/warmpath/tokenizer/ucd"
 // So the third sees a region: text without numbers that is all in the second's set,
 // or all outside. What it doesn't match, between two matches, is a piece as well.
 func deepSeek(text []byte, at int) int {
-	class, size := classAt(text, at)
-	next := at + size
+	first := text[at]
+	class, next := ascii[first], at+1
+	region := region{text: text}
+	if class == wide {
+		var size int
+		class, size = ucd.ClassAt(text, at)
+		next = at + size
+		region.ideographic = ideographic(text, at)
+	}
 	if class == ucd.Number {
 		return upTo3Numbers(text, next)
 	}
-	region := region{text, ideographic(text, at)}
-	second, size := region.classAt(next)
-	first := text[at]
+	var second ucd.Class
+	size := 0
+	if next < len(text) && text[next] < 0x80 {
+		if second = ascii[text[next]]; second != ucd.Number && !region.ideographic {
+			size = 1
+		} else {
+			second = 0
+		}
+	} else {
+		second, size = region.classAt(next)
+	}
 	switch {
 	case class&word != 0:
 		return region.run(next, word)
@@ -98,12 +113,19 @@ func (r region) classAt(at int) (ucd.Class, int) {
 }
 
 func (r region) run(at int, set ucd.Class) int {
-	for {
-		// Letters of ASCII are of one region; the loop's rest is for all others.
-		if !r.ideographic {
-			for at < len(r.text) && ascii[r.text[at]]&set&^wide != 0 {
-				at++
+	text := r.text
+	for at < len(text) {
+		b := text[at]
+		switch {
+		case b < 0x80:
+			if r.ideographic || ascii[b]&set == 0 {
+				return at
 			}
+			at++
+			continue
+		case b >= 0xE5 && b <= 0xE8 && r.ideographic && set == word && len(text)-at >= 3:
+			at += 3 // letters all, whatever follows the first byte
+			continue
 		}
 		class, size := r.classAt(at)
 		if class&set == 0 {
@@ -111,6 +133,7 @@ func (r region) run(at int, set ucd.Class) int {
 		}
 		at += size
 	}
+	return at
 }
 
 // symbols returns the end of [\p{P}\p{S}]*[\r\n]* at text[at].
@@ -126,6 +149,13 @@ func (r region) symbols(at int) int {
 func (r region) spaces(at int) int {
 	end, last, lines := at, at, at
 	for {
+		if end < len(r.text) && ascii[r.text[end]] == ucd.Space {
+			last = end
+			if end++; isLineEnd(r.text[last]) {
+				lines = end
+			}
+			continue
+		}
 		class, size := r.classAt(end)
 		if class != ucd.Space {
 			switch {
@@ -138,15 +168,5 @@ func (r region) spaces(at int) int {
 		}
 		last = end
 		end += size
-		if isLineEnd(r.text[last]) {
-			lines = end
-		}
 	}
-}
-
-func asciiLetters(text []byte, at int) int {
-	for at < len(text) && ascii[text[at]]&(ucd.Upper|ucd.Lower) != 0 {
-		at++
-	}
-	return at
 }

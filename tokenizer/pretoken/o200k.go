@@ -15,8 +15,13 @@ import "github.com/warmpath/warmpath/tokenizer/ucd"
 // Tekken's has no contractions. A mark may be the optional first character or the
 // start of the word itself; both ways match the same.
 func o200k(text []byte, at int, v variant) int {
-	class, size := classAt(text, at)
-	next := at + size
+	first := text[at]
+	class, next := ascii[first], at+1
+	if class == wide {
+		var size int
+		class, size = ucd.ClassAt(text, at)
+		next = at + size
+	}
 	if class&(ucd.Letter|ucd.Mark) != 0 {
 		return casedWord(text, at, v)
 	}
@@ -26,18 +31,25 @@ func o200k(text []byte, at int, v variant) int {
 		}
 		return upTo3Numbers(text, next)
 	}
-	first := text[at]
 	if next < len(text) && !isLineEnd(first) {
-		second, size := classAt(text, next)
+		second, size := ascii[text[next]], 1
+		if second == wide {
+			second, size = ucd.ClassAt(text, next)
+		}
 		if second&(ucd.Letter|ucd.Mark) != 0 {
 			return casedWord(text, next, v)
 		}
 		if first == ' ' && second&(ucd.Space|ucd.Number) == 0 {
-			return lineEndsAndSlashes(text, runOutside(text, next+size, ucd.Letter|ucd.Number|ucd.Space))
+			class = second
+			next += size
 		}
 	}
 	if class != ucd.Space {
-		return lineEndsAndSlashes(text, runOutside(text, next, ucd.Letter|ucd.Number|ucd.Space))
+		end := asciiSymbols(text, next)
+		if end < len(text) && text[end] >= 0x80 {
+			end = runOutside(text, end, ucd.Letter|ucd.Number|ucd.Space)
+		}
+		return lineEndsAndSlashes(text, end)
 	}
 	return spaces(text, at)
 }
@@ -53,7 +65,10 @@ func casedWord(text []byte, at int, v variant) int {
 	const both = ucd.OtherLetter | ucd.Mark
 	end, lastBoth := at, at
 	for end < len(text) {
-		class, size := classAt(text, end)
+		class, size := ascii[text[end]], 1
+		if class == wide {
+			class, size = ucd.ClassAt(text, end)
+		}
 		if class&(ucd.Upper|both) == 0 {
 			if class == ucd.Lower {
 				end = run(text, end+size, ucd.Lower|both)

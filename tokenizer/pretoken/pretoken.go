@@ -36,8 +36,25 @@ func (k Kind) Known() bool { return k >= GPT2 && k <= Qwen35 }
 // (or 0); all calls over one text together take linear time. Of an unknown kind the
 // whole rest is one piece.
 func Next(k Kind, text []byte, at int) int {
-	if uint(at) >= uint(len(text)) {
+	if uint(at) >= uint(len(text)) || !k.Known() {
 		return len(text)
+	}
+	// " ?[A-Z]*[a-z]+| ?[A-Z]+" is a piece of every kind, and most of what there is to
+	// cut, where a character of ASCII follows that is no letter and no apostrophe.
+	rest := text[at:]
+	start := 0
+	if rest[0] == ' ' {
+		start = 1
+	}
+	end := start
+	for end < len(rest) && plain[rest[end]] == plainUpper {
+		end++
+	}
+	for end < len(rest) && plain[rest[end]] == plainLower {
+		end++
+	}
+	if end > start && (end == len(rest) || plain[rest[end]] == plainEnd) {
+		return at + end
 	}
 	switch k {
 	case CL100K:

@@ -25,6 +25,28 @@ func classAt(text []byte, at int) (ucd.Class, int) {
 	return ucd.ClassAt(text, at)
 }
 
+// plain sorts bytes by what they are to the words of ASCII that all kinds cut alike.
+var plain = func() (table [256]uint8) {
+	for b := range table {
+		switch class := ascii[b]; {
+		case class == ucd.Upper:
+			table[b] = plainUpper
+		case class == ucd.Lower:
+			table[b] = plainLower
+		case class == wide || b == '\'':
+			table[b] = plainUnsure
+		}
+	}
+	return table
+}()
+
+const (
+	plainEnd    uint8 = iota // ends a word, whatever stands before it
+	plainUpper               // A to Z
+	plainLower               // a to z
+	plainUnsure              // kinds differ
+)
+
 // run returns the end of the code points from at on whose class is in set, which
 // needs a bit for each.
 func run(text []byte, at int, set ucd.Class) int {
@@ -64,6 +86,24 @@ func runOutside(text []byte, at int, set ucd.Class) int {
 			break
 		}
 		at += size
+	}
+	return at
+}
+
+// asciiLetters and asciiSymbols return the end of letters, and of what is no letter,
+// number or white space, as far as they are ASCII. They are small enough to be
+// inlined, which a call of run or runOutside is not: in the module a call costs as
+// much as several bytes.
+func asciiLetters(text []byte, at int) int {
+	for at < len(text) && ascii[text[at]]&(ucd.Upper|ucd.Lower) != 0 {
+		at++
+	}
+	return at
+}
+
+func asciiSymbols(text []byte, at int) int {
+	for at < len(text) && ascii[text[at]]&(ucd.Letter|ucd.Number|ucd.Space|wide) == 0 {
+		at++
 	}
 	return at
 }
@@ -128,15 +168,23 @@ func contraction(text []byte, at int) int {
 func spaces(text []byte, at int) int {
 	end, last, lines := at, at, at
 	for end < len(text) {
-		class, size := classAt(text, end)
+		b := text[end]
+		if class := ascii[b]; class == ucd.Space {
+			last = end
+			end++
+			if isLineEnd(b) {
+				lines = end
+			}
+			continue
+		} else if class != wide {
+			break
+		}
+		class, size := ucd.ClassAt(text, end)
 		if class != ucd.Space {
 			break
 		}
 		last = end
 		end += size
-		if isLineEnd(text[last]) {
-			lines = end
-		}
 	}
 	switch {
 	case lines > at:

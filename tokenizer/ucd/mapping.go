@@ -1,5 +1,7 @@
 package ucd
 
+import "unicode/utf8"
+
 // Hangul syllables are put together by arithmetic (Unicode, section 3.12).
 const (
 	hangulL, hangulV, hangulT, hangulS = 0x1100, 0x1161, 0x11A7, 0xAC00
@@ -23,6 +25,22 @@ func property(r rune) uint8 {
 	return nfcBlocks[block<<6|c&63]
 }
 
+// propertyAt returns the code and length of the code point at text[at], as ClassAt
+// does its class.
+func propertyAt(text []byte, at int) (uint8, int) {
+	if rest := text[at:]; len(rest) >= 3 {
+		lead, second, third := uint32(rest[0]), uint32(rest[1])-0x80, uint32(rest[2])-0x80
+		switch {
+		case lead-0xE1 < 0xC && lead != 0xED && second < 64 && third < 64:
+			return nfcBlocks[uint32(nfcIndex[lead&15<<6|second])<<6|third], 3
+		case lead-0xC2 < 0x1E && second < 64:
+			return nfcBlocks[uint32(nfcIndex[lead&31])<<6|second], 2
+		}
+	}
+	r, size := utf8.DecodeRune(text[at:])
+	return property(r), size
+}
+
 // classOf numbers the combining class of a property code, 0 for starters. The
 // numbers have the order of the classes.
 func classOf(code uint8) uint8 {
@@ -32,9 +50,11 @@ func classOf(code uint8) uint8 {
 	return (code-nonstarters)/3 + 1
 }
 
-// decompose writes the full canonical decomposition of r and returns its length.
-func decompose(parts *[longestMapping]rune, r rune) int {
-	if r < 0xC0 {
+// decompose writes the full canonical decomposition of r, whose property code is
+// given, and returns its length.
+func decompose(parts *[longestMapping]rune, r rune, code uint8) int {
+	// Marks that decompose never compose again, so their code says No.
+	if r < 0xC0 || code >= nonstarters && (code-nonstarters)%3 != decomposes {
 		parts[0] = r
 		return 1
 	}

@@ -51,8 +51,8 @@ func normalUntil(text []byte, at int) int {
 			at++
 			continue
 		}
-		r, size := utf8.DecodeRune(text[at:])
-		switch code := property(r); {
+		code, size := propertyAt(text, at)
+		switch {
 		case code == inert:
 			boundary, last = at, inert
 		case code < nonstarters, (code-nonstarters)%3 != 0, code < last:
@@ -90,7 +90,8 @@ func rewrite(dst, text []byte, at int) ([]byte, int) {
 	next := at
 	for next < len(text) {
 		r, size := utf8.DecodeRune(text[next:])
-		if property(r) == inert && next > at {
+		code := property(r)
+		if code == inert && next > at {
 			break
 		}
 		if r == utf8.RuneError && size == 1 {
@@ -101,7 +102,7 @@ func rewrite(dst, text []byte, at int) ([]byte, int) {
 			next++
 			continue
 		}
-		for k, part := range parts[:decompose(&parts, r)] {
+		for k, part := range parts[:decompose(&parts, r, code)] {
 			if class := classOf(property(part)); class != 0 {
 				s.sorted = s.sorted && class >= s.last
 				s.last = class
@@ -169,7 +170,7 @@ func (s *sequence) sort(text []byte) {
 	for at, left := s.from, len(s.dst)-s.marks; left > 0; {
 		r, size := utf8.DecodeRune(text[at:])
 		at += size
-		for _, mark := range parts[:decompose(&parts, r)] {
+		for _, mark := range parts[:decompose(&parts, r, property(r))] {
 			if skip > 0 {
 				skip--
 				continue

@@ -2,11 +2,13 @@ package ucd
 
 import (
 	"bufio"
+	"encoding/json"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -241,6 +243,68 @@ func TestNFCCopiesBrokenBytes(t *testing.T) {
 		got := string(NFC(nil, []byte(text)))
 		if strings.Count(got, "\xff") != strings.Count(text, "\xff") || strings.Contains(got, "\ufffd") {
 			t.Errorf("NFC(%q) = %q, want the broken bytes as they were", text, got)
+		}
+	}
+}
+
+// The forms are those of Hugging Face's tokenizers 0.22.2;
+// integration/tokenizers/pretoken/cases.py wrote them.
+func TestNFCIsHuggingFaces(t *testing.T) {
+	file, err := os.Open("testdata/huggingface.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	seen, changed := 0, 0
+	for lines := bufio.NewScanner(file); lines.Scan(); seen++ {
+		var example struct{ Text, Form string }
+		if err := json.Unmarshal(lines.Bytes(), &example); err != nil {
+			t.Fatal(err)
+		}
+		if example.Text != example.Form {
+			changed++
+		}
+		checkNFC(t, example.Text)
+		if got := string(NFC(nil, []byte(example.Text))); got != example.Form {
+			t.Errorf("NFC(%+q)\n got %+q\nwant %+q", example.Text, got, example.Form)
+		}
+	}
+	if seen < 100 || changed < 10 {
+		t.Errorf("%d texts, %d of them changed: the file says too little", seen, changed)
+	}
+}
+
+// longRuns are sequences that grow with the text; each has marks out of order.
+var longRuns = []string{"\u0301\u0323", "\u0345\u0334\u0301", "\u0344\u0f73\u0327", "\u1161", "\u09be\u09d7", "e\u0301\u0323", "\u00e9\u0323"}
+
+func TestLongRunsOfMarksAreNormal(t *testing.T) {
+	for _, unit := range longRuns {
+		checkNFC(t, "x"+strings.Repeat(unit, 150)+"\u0316y")
+		checkNFC(t, strings.Repeat(unit, 150))
+		checkNFC(t, "\u1100\u09c7"+strings.Repeat(unit, 150))
+	}
+}
+
+func TestNFCIsLinearAndNeedsNoMemoryBesideItsOutput(t *testing.T) {
+	for _, unit := range longRuns {
+		short := []byte("e" + strings.Repeat(unit, 4000/len(unit)))
+		long := []byte("e" + strings.Repeat(unit, 128_000/len(unit)))
+		dst := make([]byte, 0, 3*len(long))
+		took := func(text []byte) time.Duration {
+			best := time.Hour
+			for range 3 {
+				start := time.Now()
+				dst = NFC(dst[:0], text)
+				best = min(best, time.Since(start))
+			}
+			return best
+		}
+		// Quadratic time would be 1,024 times as much.
+		if a, b := took(short), took(long); b > 200*a+20*time.Millisecond {
+			t.Errorf("32 times as much of %+q took %v after %v", unit, b, a)
+		}
+		if n := testing.AllocsPerRun(2, func() { dst = NFC(dst[:0], long) }); n != 0 {
+			t.Errorf("NFC of %+q... allocates %v times, want 0", unit, n)
 		}
 	}
 }
