@@ -24,6 +24,7 @@ FUZZTIME ?= 10m
 EXPLORE  ?= 1000
 DEMO     ?=
 BENCH    ?=
+TOKENIZERS ?=
 SOAK     ?=
 
 # Folders of a list that exist, as Go patterns.
@@ -31,7 +32,7 @@ rooms = $(foreach d,$(1),$(if $(wildcard $(d)),./$(d)/...))
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  Variables: ENVOY=1.40.0,1.36.2  FUZZTIME=10m  DEMO='--requests 2000'  BENCH='--rounds 20'"
 
@@ -125,6 +126,18 @@ bench-filter: build wasm ## Measure what the filter costs in Envoy and in wazero
 .PHONY: bench-table
 bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick)
 	@$(GO) run ./integration/benchtable $(BENCH)
+
+.PHONY: test-tokenizers
+test-tokenizers: ## Compare token ids with Hugging Face's and tiktoken's (TOKENIZERS='--vocab qwen3')
+	@$(GO) run ./integration/tokenizers test $(TOKENIZERS)
+
+.PHONY: bench-tokenizers
+bench-tokenizers: ## Measure tokenising natively, in V8 and in wazero beside Hugging Face's and tiktoken
+	@$(GO) run ./integration/tokenizers bench $(TOKENIZERS)
+
+.PHONY: golden-tokenizers
+golden-tokenizers: ## Train the small vocabularies of make test again and ask the reference for their ids
+	@$(GO) run ./integration/tokenizers golden
 
 .PHONY: soak
 soak: wasm ## A million requests: longest callback, VM memory (SOAK='--requests 100000')

@@ -17,9 +17,13 @@ SPECIALS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>"
 class Maker:
     def __init__(self, seed, family):
         self.r = random.Random(f"{family}/{seed}")
+        self.family = family
         # Mistral's template takes strictly alternating turns and ids of nine letters;
         # most of its conversations are made so that it takes them.
         self.orderly = family == "mistral-nemo" and self.chance(0.85)
+        # Harmony tokenises contents apart from its marks, so ours stops at contents that
+        # spell them.
+        self.specials = 0.03 if family != "gpt-oss" else 0.001
         self.single = family.startswith("llama3.") and self.chance(0.8)  # one call at a time
 
     def chance(self, p):
@@ -34,7 +38,7 @@ class Maker:
         n = r.randint(1, most)
         s = ""
         for _ in range(n):
-            s += r.choice(SPECIALS) if self.chance(0.03) else r.choice(WORDS)
+            s += r.choice(SPECIALS) if self.chance(self.specials) else r.choice(WORDS)
             s += r.choice([" ", " ", " ", "", "\n", "\n\n", ", "])
         if self.chance(0.5):
             s = s.strip()
@@ -83,7 +87,9 @@ class Maker:
             s["enum"] = [self.text(2) for _ in range(r.randint(1, 3))]
         if kind in ("number", "integer") and self.chance(0.4):
             s["minimum"] = Raw(r.choice(["0", "-1", "1.5", "1e3", "0.1"]))
-        if kind == "array":
+        if self.family == "gpt-oss":
+            self.decorate(s, kind, depth)
+        if kind == "array" and not self.chance(0.1):
             s["items"] = self.schema(depth + 1)
         if kind == "object":
             s["properties"] = {r.choice(["city", "unit", "when", "wo", "größe", "n%d" % i]): self.schema(depth + 1) for i in range(r.randint(0, 4))}
@@ -95,6 +101,26 @@ class Maker:
         if self.chance(0.2):
             r.shuffle(items)
         return dict(items)
+
+    def decorate(self, s, kind, depth):
+        """Adds what Harmony shows of a schema and templates just dump."""
+        r = self.r
+        if self.chance(0.2):
+            s["title"] = self.text(3)
+        if self.chance(0.2):
+            s["examples"] = [self.text(2), self.number(), self.text(2)][: r.randint(0, 3)]
+        if self.chance(0.3):
+            s["default"] = self.value(3)
+        if self.chance(0.1):
+            s["nullable"] = r.choice([True, False])
+        if self.chance(0.1):
+            s[r.choice(["type", "description", "enum", "default"])] = self.value(3)
+        if depth < 2 and self.chance(0.15):
+            s["oneOf"] = [self.schema(depth + 1) for _ in range(r.randint(0, 3))]
+            if s["oneOf"] and self.chance(0.4):
+                s["description"] = s["oneOf"][0].get("description", "same")
+            if self.chance(0.3):
+                s.pop("type", None)
 
     def tool(self, i):
         f = {"name": self.r.choice(["get_weather", "search", "run_code", "größe"]) + str(i)}

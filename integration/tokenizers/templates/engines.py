@@ -113,6 +113,113 @@ def vllm(raw, template):
     return conversation, [_vllm_tool(t) for t in tools] if tools else None, kwargs
 
 
+# ---- vLLM with Harmony (gpt-oss)
+
+def _flat(content):
+    if content is None or isinstance(content, str):
+        return content
+    texts = [p if isinstance(p, str) else p["text"] for p in content if isinstance(p, str) or p.get("text") is not None]
+    return "".join(texts) if texts else None
+
+
+def harmony(raw, day, encoding):
+    """The prompt's token ids by OpenAI's library."""
+    import openai_harmony as h
+
+    body = json.loads(raw)
+    if body.get("reasoning_effort") not in (None, "low", "medium", "high"):
+        raise Refused("reasoning_effort")
+    if body.get("continue_final_message") and body.get("add_generation_prompt"):
+        raise Refused("both")
+    tools = body.get("tools")
+    if tools == [] or tools is None and body.get("tool_choice", "none") not in ("none", None) or not body["messages"]:
+        raise Refused("tools")
+    messages = [dict(m) for m in body["messages"]]
+    system = h.SystemContent.new().with_conversation_start_date(day)
+    if body.get("reasoning_effort"):
+        system = system.with_reasoning_effort({"low": h.ReasoningEffort.LOW, "medium": h.ReasoningEffort.MEDIUM, "high": h.ReasoningEffort.HIGH}[body["reasoning_effort"]])
+    out = [h.Message.from_role_and_content(h.Role.SYSTEM, system)]
+
+    def developer(instructions, tools=None):
+        content = h.DeveloperContent.new()
+        if instructions is not None:
+            content = content.with_instructions(instructions)
+        if tools:
+            content = content.with_function_tools([h.ToolDescription.new(
+                name=t["function"]["name"], description=t["function"].get("description") or "", parameters=t["function"].get("parameters")) for t in tools])
+        return h.Message.from_role_and_content(h.Role.DEVELOPER, content)
+
+    def assistant(text, channel):
+        return h.Message.from_role_and_content(h.Role.ASSISTANT, text).with_channel(channel)
+
+    instructions = None
+    if messages[0]["role"] in ("system", "developer"):
+        instructions = _flat(messages.pop(0).get("content"))
+    if instructions or tools:
+        out.append(developer(instructions, tools))
+    names = {}
+    for m in messages:
+        if m["role"] == "assistant":
+            for c in m.get("tool_calls") or ():
+                names[c["id"]] = c["function"]["name"]
+    for m in messages:
+        role, content = m["role"], m.get("content")
+        reasoning = m.get("reasoning") if m.get("reasoning") is not None else m.get("reasoning_content")
+        if role == "user" and content is None:
+            raise Refused("content")
+        if role == "assistant" and m.get("tool_calls"):
+            if _flat(content):
+                out.append(assistant(_flat(content), "commentary"))
+            if reasoning:
+                out.append(assistant(reasoning, "analysis"))
+            for c in m["tool_calls"]:
+                out.append(assistant(c["function"].get("arguments") or "", "commentary")
+                           .with_recipient("functions." + c["function"]["name"]).with_content_type("json"))
+        elif role == "tool":
+            author = h.Author.new(h.Role.TOOL, "functions." + names.get(m.get("tool_call_id", ""), ""))
+            out.append(h.Message.from_author_and_content(author, _flat(content) or "").with_channel("commentary").with_recipient("assistant"))
+        else:
+            if role == "assistant" and reasoning:
+                out.append(assistant(reasoning, "analysis"))
+            parts = [content or ""] if not isinstance(content, list) or not content else [p.get("text", "") for p in content]
+            if role == "assistant":
+                if parts[0]:
+                    out.append(h.Message.from_role_and_contents(h.Role.ASSISTANT, [h.TextContent(text=t) for t in parts]).with_channel("final"))
+            elif role in ("system", "developer"):
+                if _flat(content) is not None:
+                    out.append(developer(_flat(content)))
+            else:
+                out.append(h.Message.from_role_and_contents(h.Role(role), [h.TextContent(text=t) for t in parts]))
+    final = max((i for i, m in enumerate(out) if m.author.role == h.Role.ASSISTANT and m.channel == "final"), default=-1)
+    out = [m for i, m in enumerate(out) if not (i < final and m.channel == "analysis")]
+    ids = encoding.render_conversation_for_completion(h.Conversation.from_messages(out), h.Role.ASSISTANT,
+                                                      config=h.RenderConversationConfig(auto_drop_analysis=False))
+    text = encoding.decode(ids)
+    # vLLM writes the headers of calls as the models have learned them, not as newer
+    # versions of the library do.
+    text = text.replace(" <|constrain|>json<|message|>", " json<|message|>")
+    import re
+    text = re.sub(r"<\|start\|>assistant<\|channel\|>commentary to=(functions\.[^<]*) json<\|message\|>",
+                  r"<|start|>assistant to=\1<|channel|>commentary json<|message|>", text)
+    return ids, text
+
+
+def harmony_real(raw):
+    """The prompt's token ids by vLLM's own code (VLLM_SYSTEM_START_DATE gives the date)."""
+    from types import SimpleNamespace
+
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.renderers.online_renderer import OnlineRenderer
+
+    try:
+        request = ChatCompletionRequest(**json.loads(raw))
+        fake = SimpleNamespace(renderer=None, supports_browsing=False, supports_code_interpreter=False)
+        _, (engine_input,) = OnlineRenderer._make_request_with_harmony(fake, request, request.tools is not None)
+        return engine_input["prompt_token_ids"]
+    except Exception as e:
+        raise Refused(repr(e)[:300])
+
+
 # ---- SGLang
 
 STANDARD_TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")

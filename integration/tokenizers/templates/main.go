@@ -34,6 +34,7 @@ type reference struct {
 	Text                 *string
 	Refused              string
 	Prefill              bool
+	Apart                bool // the engine tokenises pieces of the text apart
 	Day                  int
 }
 
@@ -94,6 +95,9 @@ func judge(t *tally, ref *reference, res *chat.Result) string {
 		t.stops[res.Stopped.String()]++
 	}
 	switch {
+	case ref.Apart && res.Stopped == chat.Complete:
+		t.tooBold++
+		return "rendered what the engine tokenises otherwise"
 	case ref.Text == nil && res.Stopped == chat.Complete:
 		t.tooBold++
 		return "rendered what the engine refuses"

