@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -39,6 +40,8 @@ type base struct {
 	reported atomic.Int64 // report records
 	changed  atomic.Int64 // entries sent as changes
 	batches  atomic.Int64
+
+	vocabularies []vocabularyFile
 }
 
 // newBase makes a table of n entries. Among them are the given ones, which are
@@ -134,6 +137,8 @@ func (b *base) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.fetched.Add(1)
 	case "/v1/batch":
 		b.serveBatch(w, r)
+	case "/v1/vocabulary/" + path.Base(r.URL.Path):
+		b.servePiece(w, r)
 	default:
 		http.NotFound(w, r)
 	}

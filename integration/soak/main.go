@@ -1,7 +1,8 @@
 // Command soak drives the module through a million requests and says whether
-// it keeps two promises: no callback holds the proxy's thread for more than
-// 10 ms while a million-entry base loads, and the memory of a VM stays flat
-// after its first 100,000 requests.
+// it keeps three promises: no callback holds the proxy's thread for more than
+// 10 ms while a million-entry base and the given vocabularies load, a VM has
+// less than 40 MiB of memory, and it stays flat after its first 100,000
+// requests.
 //
 // A run goes like this: a stand-in for the control service builds the base,
 // which holds the prefixes of the conversations that the traffic is made of;
@@ -73,7 +74,10 @@ type options struct {
 	Changes  int           // entry changes a second
 	Callback time.Duration // CPU time a callback may take while the base loads
 	Growth   int64         // bytes a VM may grow after Settled requests
-	Seed     uint64
+	Memory   int64         // bytes a VM may have
+	// Vocabularies are files that every VM loads along with the base.
+	Vocabularies []string
+	Seed         uint64
 }
 
 func parse(args []string, progress io.Writer) (o options, jsonFile string, err error) {
@@ -86,6 +90,11 @@ func parse(args []string, progress io.Writer) (o options, jsonFile string, err e
 	flags.IntVar(&o.VMs, "vms", 2, "VMs, each with its own goroutine")
 	flags.IntVar(&o.Changes, "changes", 1000, "entry changes a second")
 	flags.DurationVar(&o.Callback, "callback", 10*time.Millisecond, "CPU time a callback may take while the base loads")
+	flags.Int64Var(&o.Memory, "memory", 40<<20, "`bytes` a VM may have")
+	flags.Func("vocabulary", "`file` (.wpv or tokenizer.json) that the policy names; may be given again", func(path string) error {
+		o.Vocabularies = append(o.Vocabularies, path)
+		return nil
+	})
 	flags.Int64Var(&o.Growth, "growth", defaultGrowth, "`bytes` a VM may grow after the settled requests")
 	flags.Uint64Var(&o.Seed, "seed", 1, "of traffic and table")
 	flags.StringVar(&jsonFile, "json", "", "write the figures to this `file` too (- for standard output)")

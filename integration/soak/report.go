@@ -19,6 +19,10 @@ type report struct {
 	SettledAt      int           `json:"settled_at_requests"`
 	CallbackBudget time.Duration `json:"callback_budget_ns"`
 	GrowthBudget   int64         `json:"growth_budget_bytes"`
+	MemoryBudget   int64         `json:"memory_budget_bytes"`
+	Vocabularies   []int         `json:"vocabulary_bytes,omitempty"`
+	// VocabularyTime is how long every VM took to load them, from the start.
+	VocabularyTime time.Duration `json:"vocabulary_load_ns,omitempty"`
 
 	Base    []callback `json:"callbacks_while_base_loads"`
 	Traffic []callback `json:"callbacks_under_traffic"`
@@ -71,6 +75,16 @@ func (r *report) growth() (bytes int64) {
 	return bytes
 }
 
+// mostMemory is the largest VM that was seen.
+func (r *report) mostMemory() (bytes int64) {
+	for _, s := range r.Memory {
+		for _, b := range s.VMBytes {
+			bytes = max(bytes, int64(b))
+		}
+	}
+	return bytes
+}
+
 // judge writes down which promises were broken.
 func (r *report) judge() {
 	miss := func(format string, args ...any) { r.Missed = append(r.Missed, fmt.Sprintf(format, args...)) }
@@ -79,6 +93,9 @@ func (r *report) judge() {
 	}
 	if grown := r.growth(); grown > r.GrowthBudget {
 		miss("a VM grew by %d bytes after its first %d requests, the budget is %d", grown, r.SettledAt, r.GrowthBudget)
+	}
+	if most := r.mostMemory(); most > r.MemoryBudget {
+		miss("a VM had %d bytes, the budget is %d", most, r.MemoryBudget)
 	}
 	if r.Traps > 0 || r.Panics > 0 {
 		miss("%d traps and %d panics", r.Traps, r.Panics)
@@ -95,6 +112,9 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%d entries loaded in %v; %d requests (%.1f KB on average) through %d VMs in %v, %v of CPU each\n",
 		r.Entries, r.LoadTime.Round(time.Millisecond), r.Requests, float64(r.Counts.Bytes)/1024/float64(max(r.Counts.Requests, 1)), r.VMs,
 		r.PlayTime.Round(time.Second), r.CPUPerRequest.Round(100*time.Nanosecond))
+	if len(r.Vocabularies) > 0 {
+		fmt.Fprintf(w, "vocabularies of %d bytes loaded by every VM in %v\n", r.Vocabularies, r.VocabularyTime.Round(time.Millisecond))
+	}
 	printCallbacks(w, "callbacks while the base loads", r.Base)
 	printCallbacks(w, "callbacks under traffic", r.Traffic)
 
@@ -114,6 +134,7 @@ func (r *report) print(w io.Writer) {
 
 	cpu, wall := longest(r.Base)
 	fmt.Fprintf(w, "\nlongest callback while the base loads: %.2f ms of CPU (budget %v), %.2f ms on the wall\n", cpu/1000, r.CallbackBudget, wall/1000)
+	fmt.Fprintf(w, "most memory of a VM: %.1f MiB (budget %.0f)\n", float64(r.mostMemory())/(1<<20), float64(r.MemoryBudget)/(1<<20))
 	fmt.Fprintf(w, "growth of a VM after %d requests: %d bytes (budget %d)\n", r.SettledAt, r.growth(), r.GrowthBudget)
 	for _, m := range r.Missed {
 		fmt.Fprintln(w, "MISSED:", m)

@@ -59,6 +59,9 @@ func newRig(ctx context.Context, o options, wasm []byte) (*rig, *hostsim.Module,
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := base.name(o.Vocabularies); err != nil {
+		return nil, nil, err
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen for the courier: %w", err)
@@ -104,6 +107,11 @@ func (r *rig) ready() bool {
 	return err == nil && meta.Ready
 }
 
+// loaded tells whether every VM has the vocabularies.
+func (r *rig) loaded() bool {
+	return r.metric("warmpath.vocabulary_loads.loaded") >= uint64(len(r.fleet.Workers)*len(r.base.vocabularies))
+}
+
 // memory is the linear memory of every VM, in bytes.
 func (r *rig) memory() (out []uint64) {
 	for _, vm := range r.fleet.Workers {
@@ -124,7 +132,10 @@ func soak(ctx context.Context, o options, wasm []byte, progress io.Writer) (*rep
 		return nil, err
 	}
 	defer r.close(ctx)
-	out := &report{Requests: o.Requests, Entries: r.base.entries, VMs: o.VMs, SettledAt: o.Settled, CallbackBudget: o.Callback, GrowthBudget: o.Growth}
+	out := &report{Requests: o.Requests, Entries: r.base.entries, VMs: o.VMs, SettledAt: o.Settled, CallbackBudget: o.Callback, GrowthBudget: o.Growth, MemoryBudget: o.Memory}
+	for _, v := range r.base.vocabularies {
+		out.Vocabularies = append(out.Vocabularies, len(v.file))
+	}
 	if err := r.deploy(ctx, o, module); err != nil {
 		return nil, err
 	}
@@ -172,6 +183,10 @@ func (r *rig) load(ctx context.Context, players []*player, out *report) error {
 		<-time.After(time.Millisecond)
 	}
 	out.LoadTime = time.Since(began)
+	for !r.loaded() && ctx.Err() == nil {
+		<-time.After(time.Millisecond)
+	}
+	out.VocabularyTime = time.Since(began)
 	loaded.Store(true)
 	wg.Wait()
 	if err := ctx.Err(); err != nil {

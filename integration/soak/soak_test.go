@@ -14,6 +14,8 @@ import (
 
 	"github.com/warmpath/warmpath/shared/table"
 	"github.com/warmpath/warmpath/shared/wire"
+	"github.com/warmpath/warmpath/tokenizer/pretoken"
+	"github.com/warmpath/warmpath/tokenizer/vocab"
 )
 
 // TestASmallSoakKeepsItsBooks plays everything once, smaller.
@@ -21,6 +23,7 @@ func TestASmallSoakKeepsItsBooks(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "soak.json")
 	var out, progress bytes.Buffer
 	code := run([]string{
+		"-vocabulary", smallVocabulary(t),
 		"-requests", "2000", "-settled", "1000", "-entries", "20000", "-json", file,
 		"-callback", "10s", "-growth", "100000000", // this machine may be busy with other tests
 	}, &out, &progress)
@@ -39,6 +42,9 @@ func TestASmallSoakKeepsItsBooks(t *testing.T) {
 	if c.Requests != 2000 || c.Steered < 1500 || c.Aborted == 0 || c.Refused == 0 || c.Broken == 0 {
 		t.Errorf("%+v", c)
 	}
+	if len(r.Vocabularies) != 1 || r.VocabularyTime <= 0 || r.mostMemory() == 0 {
+		t.Errorf("vocabularies %v in %v, memory %d", r.Vocabularies, r.VocabularyTime, r.mostMemory())
+	}
 	if r.InFlight != 0 || uint64(c.Steered) > r.Dispatched || r.Reported == 0 || r.PagesWritten < 256 {
 		t.Errorf("in flight %d, dispatched %d, reports %d, pages %d", r.InFlight, r.Dispatched, r.Reported, r.PagesWritten)
 	}
@@ -56,10 +62,31 @@ func TestASmallSoakKeepsItsBooks(t *testing.T) {
 	}
 }
 
+// smallVocabulary writes one of two pieces.
+func smallVocabulary(t *testing.T) string {
+	t.Helper()
+	spec := vocab.Spec{ByRank: true, Kind: pretoken.GPT2}
+	for b := range 256 {
+		spec.Tokens = append(spec.Tokens, []byte{byte(b)})
+	}
+	for i := range 20_000 {
+		spec.Tokens = append(spec.Tokens, []byte{byte(i >> 8), byte(i)})
+	}
+	file, err := spec.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "small.wpv")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestBrokenPromisesAreTold(t *testing.T) {
 	good := func() *report {
 		return &report{
-			SettledAt: 100, CallbackBudget: 10 * time.Millisecond, GrowthBudget: 1000, Lookups: 10, Hits: 6,
+			SettledAt: 100, CallbackBudget: 10 * time.Millisecond, GrowthBudget: 1000, MemoryBudget: 7000, Lookups: 10, Hits: 6,
 			Base: []callback{{CPUMaxMicros: 9999, WallMax: 50000}},
 			Memory: []sample{
 				{Requests: 0, VMBytes: []uint64{1, 1}},
@@ -75,6 +102,7 @@ func TestBrokenPromisesAreTold(t *testing.T) {
 		"none":     {func(*report) {}, ""},
 		"callback": {func(r *report) { r.Base[0].CPUMaxMicros = 10001 }, "a callback took 10.0 ms"},
 		"memory":   {func(r *report) { r.Memory[2].VMBytes[0] = 6001 }, "a VM grew by 1001 bytes"},
+		"size":     {func(r *report) { r.Memory[1].VMBytes[1] = 7001 }, "a VM had 7001 bytes"},
 		"trap":     {func(r *report) { r.Traps = 1 }, "1 traps"},
 		"panic":    {func(r *report) { r.Panics = 2 }, "0 traps and 2 panics"},
 		"books":    {func(r *report) { r.InFlight = -1 }, "-1 requests are still in the books"},
