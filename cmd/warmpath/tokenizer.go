@@ -29,14 +29,15 @@ into a flat file (.wpv), and the name of the model's chat template.
 Typical steps:
   1. compile the model's tokenizer.json, beside the weights of every model
   2. look at a request with render: the prompt, its tokens, where each turn ends
-  3. name the file and the template in the pool's policy
+  3. compare with a running engine: verify
+  4. name the file and the template in the pool's policy
 
 docs/tokenizer.md has the supported families and the limits.`,
 		Example: `  warmpath tokenizer compile tokenizer.json -o qwen3.wpv
   echo -n 'Hello, world' | warmpath tokenizer encode --vocab qwen3.wpv
   warmpath tokenizer render --template qwen3 --vocab qwen3.wpv request.json`,
 	}
-	cmd.AddCommand(compileCommand(), encodeCommand(), decodeCommand(), countCommand(), renderCommand(), tokenizerBenchCommand())
+	cmd.AddCommand(compileCommand(), encodeCommand(), decodeCommand(), countCommand(), renderCommand(), tokenizerVerifyCommand(), tokenizerBenchCommand())
 	return cmd
 }
 
