@@ -10,16 +10,14 @@ const (
 	// shortBytes is the longest piece that is merged by scanning for the lowest rank; above it a
 	// heap is faster.
 	shortBytes = 80
-	// longUnits is the cost of a byte of a longer piece.
-	longUnits = 16
 )
 
 const none = uint32(vocab.None)
 
 // short is the scratch memory of pieces of up to shortBytes.
 type short struct {
-	text [shortBytes + 16]byte // the piece, and room to read eight bytes anywhere in it
-	hash [128]uint64           // hash[i] is that of the first i bytes
+	text [128 + 16]byte // the piece, and room to read eight bytes anywhere in it
+	hash [128]uint64    // hash[i] is that of the first i bytes
 	// symbols: rank << 28 | start << 20 | token. Rank is the index of what the symbol and the
 	// next one become, noRank if nothing; start is its first byte, so the lowest number is the
 	// leftmost of the lowest rank.
@@ -107,25 +105,34 @@ func (e *Encoder) char(p []byte, size int, before, after byte) uint32 {
 	return token & tokenMask
 }
 
-// split makes the first symbols of a piece: characters that may be taken whole, and bytes.
+// first returns the symbol that merging begins with at p[i]: a character that may be taken
+// whole, or a byte.
+func (e *Encoder) first(p []byte, i int) (token uint32, size int) {
+	c := p[i]
+	if c >= 0xc2 {
+		before, after := byte(0x80), byte(0x80)
+		if i > 0 {
+			before = p[i-1]
+		}
+		size := sequence(c)
+		if i+size < len(p) {
+			after = p[i+size]
+		}
+		if index := e.char(p[i:], size, before, after); index != none {
+			return index, size
+		}
+	}
+	return e.v.Ones[c], 1
+}
+
+// split makes the first symbols of a piece.
 func (e *Encoder) split(p []byte) int {
 	s := &e.short
 	n := 0
 	for i := 0; i < len(p); n++ {
-		c := p[i]
-		token, size := e.v.Ones[c], 1
-		if c >= 0xc2 {
-			before, after := byte(0x80), byte(0x80)
-			if i > 0 {
-				before = p[i-1]
-			}
-			full := sequence(c)
-			if i+full < len(p) {
-				after = p[i+full]
-			}
-			if index := e.char(p[i:], full, before, after); index != none {
-				token, size = index, full
-			}
+		token, size := e.v.Ones[p[i]], 1
+		if p[i] >= 0xc2 {
+			token, size = e.first(p, i)
 		}
 		s.symbols[n&127] = uint64(noRank)<<rankShift | uint64(i)<<startShift | uint64(token)
 		i += size
@@ -139,25 +146,25 @@ func (e *Encoder) split(p []byte) int {
 func (e *Encoder) mergeShort(dst []uint32, size int) []uint32 {
 	s := &e.short
 	n := e.split(s.text[:size])
-	t := e.v.Table()
-	powers := e.powers
+	t := &e.table
+	slots, mask := t.Slots, uint64(len(t.Slots)-1)
 	// Ranks from here to there are not known yet.
 	unknown, known := 0, n-1
 	for {
 		for i := unknown; i < known; i++ {
 			symbol := s.symbols[i&127]
-			from := int(symbol>>startShift) & 0xff
-			to := int(s.symbols[(i+2)&127]>>startShift) & 0xff
+			from := (symbol >> startShift) & 0x7f
+			to := (s.symbols[(i+2)&127] >> startShift) & 0x7f
 			size := to - from
-			rank := uint32(noRank)
+			rank := uint64(noRank)
 			if size == 2 && (s.text[from]|s.text[from+1]) < 0x80 {
-				rank = e.pairs[int(s.text[from])<<7|int(s.text[from+1])] & noRank
-			} else if size < len(powers) {
-				h := s.hash[to&127] - s.hash[from&127]*powers[size]
+				rank = uint64(e.pairs[uint(s.text[from])<<7|uint(s.text[from+1])] & noRank)
+			} else {
+				h := s.hash[to&127] - s.hash[from&127]*e.powers[size]
 				at := h >> (t.Shift & 63)
 				tag := uint32(h>>(t.TagShift&63)) << 20
 				for {
-					slot := t.Slots[at&uint64(len(t.Slots)-1)]
+					slot := slots[at&mask]
 					if slot == none {
 						break
 					}
@@ -166,25 +173,23 @@ func (e *Encoder) mergeShort(dst []uint32, size int) []uint32 {
 						continue
 					}
 					index := slot & tokenMask
-					ends := t.Ends[index : index+2 : index+2]
-					if int(ends[1]-ends[0]) != size {
+					begin := t.Ends[index]
+					if uint64(t.Ends[index+1]-begin) != size {
 						continue
 					}
-					a, b := t.Text[ends[0]:], s.text[from:]
+					a, b := t.Text[begin:], s.text[from:]
 					left := size
-					for ; left > 8; left -= 8 {
-						if binary.LittleEndian.Uint64(a) != binary.LittleEndian.Uint64(b) {
-							break
-						}
+					for left > 8 && binary.LittleEndian.Uint64(a) == binary.LittleEndian.Uint64(b) {
 						a, b = a[8:], b[8:]
+						left -= 8
 					}
 					if left <= 8 && (binary.LittleEndian.Uint64(a)^binary.LittleEndian.Uint64(b))<<(64-8*left&63) == 0 {
-						rank = index
+						rank = uint64(index)
 						break
 					}
 				}
 			}
-			s.symbols[i&127] = uint64(rank)<<rankShift | symbol&(1<<rankShift-1)
+			s.symbols[i&127] = rank<<rankShift | symbol&(1<<rankShift-1)
 		}
 		best, lowest := 0, uint64(noRank)<<rankShift
 		for i := 0; i < n-1; i++ {
@@ -222,23 +227,27 @@ func sequence(c byte) int {
 	return 4
 }
 
-// long is the scratch memory of longer pieces: about 36 bytes a byte of the longest piece so
+// long is the scratch memory of longer pieces: 32 to 40 bytes a byte of the longest piece so
 // far.
 type long struct {
-	hash       []uint64
-	token      []uint32 // by first byte of a symbol
-	rank       []uint32 // by first byte: index of what it and the next become
-	next, back []int32  // by first byte: first byte of the neighbours
-	heap       []uint64 // rank << 32 | first byte
+	at   []symbol // by first byte; one more for the end
+	heap []uint64 // rank << 32 | first byte
+}
+
+// symbol of a longer piece. What one step of merging reads lies side by side: with 100 KB in
+// one piece nothing else is in the processor's caches.
+type symbol struct {
+	hash       uint64 // of all bytes before
+	token      uint32
+	rank       uint32 // index of what it and the next become
+	next, back int32  // first byte of the neighbours
 }
 
 func (l *long) fit(n int) {
-	if cap(l.token) < n {
-		l.hash, l.token, l.rank = make([]uint64, n+1), make([]uint32, n), make([]uint32, n)
-		l.next, l.back, l.heap = make([]int32, n), make([]int32, n), make([]uint64, 0, n)
+	if cap(l.at) <= n {
+		l.at, l.heap = make([]symbol, n+1), make([]uint64, 0, n)
 	}
-	l.hash, l.token, l.rank = l.hash[:n+1], l.token[:n], l.rank[:n]
-	l.next, l.back, l.heap = l.next[:n], l.back[:n], l.heap[:0]
+	l.at, l.heap = l.at[:n+1], l.heap[:0]
 }
 
 // mergeLong is mergeShort with a heap. An entry of the heap is stale if its symbol has another
@@ -247,88 +256,70 @@ func (e *Encoder) mergeLong(dst []uint32, p []byte) []uint32 {
 	l := &e.long
 	l.fit(len(p))
 	h := uint64(0)
-	l.hash[0] = 0
+	l.at[0].hash = 0
 	for i, c := range p {
 		h = (h + uint64(c) + 1) * vocab.Multiplier
-		l.hash[i+1] = h
+		l.at[i+1].hash = h
 	}
 	if index := e.whole(h, p); index != none {
 		return append(dst, e.v.ID(index))
 	}
 	back := int32(-1)
 	for i := 0; i < len(p); {
-		size, token := 1, e.v.Ones[p[i]]
-		if p[i] >= 0xc2 {
-			before, after, full := byte(0x80), byte(0x80), sequence(p[i])
-			if i > 0 {
-				before = p[i-1]
-			}
-			if i+full < len(p) {
-				after = p[i+full]
-			}
-			if index := e.char(p[i:], full, before, after); index != none {
-				size, token = full, index
-			}
-		}
-		l.token[i], l.back[i], l.next[i] = token, back, int32(i+size)
+		token, size := e.first(p, i)
+		s := &l.at[i]
+		s.token, s.back, s.next = token, back, int32(i+size)
 		back = int32(i)
 		i += size
 	}
-	for i := 0; i < len(p); i = int(l.next[i]) {
-		l.rank[i] = e.becomes(p, i)
-		if l.rank[i] != none {
-			l.heap = append(l.heap, uint64(l.rank[i])<<32|uint64(i))
+	for i := 0; i < len(p); i = int(l.at[i].next) {
+		if rank := e.becomes(p, i); rank != none {
+			l.heap = append(l.heap, uint64(rank)<<32|uint64(i))
 		}
 	}
 	heapify(l.heap)
 	for len(l.heap) > 0 {
 		top := l.heap[0]
 		i, rank := int(uint32(top)), uint32(top>>32)
-		if l.rank[i] != rank {
+		s := &l.at[i]
+		if s.rank != rank {
 			l.heap = pop(l.heap)
 			continue
 		}
-		gone := int(l.next[i])
-		after := l.next[gone]
-		l.token[i], l.next[i], l.rank[gone] = rank, after, none
-		if int(after) < len(p) {
-			l.back[after] = int32(i)
+		gone := &l.at[s.next]
+		s.token, s.next, gone.rank = rank, gone.next, none
+		if int(s.next) < len(p) {
+			l.at[s.next].back = int32(i)
 		}
-		l.rank[i] = e.becomes(p, i)
-		if l.rank[i] != none {
-			l.heap[0] = uint64(l.rank[i])<<32 | uint64(i)
+		if rank := e.becomes(p, i); rank != none {
+			l.heap[0] = uint64(rank)<<32 | uint64(i)
 			down(l.heap, 0)
 		} else {
 			l.heap = pop(l.heap)
 		}
-		if before := int(l.back[i]); before >= 0 {
-			l.rank[before] = e.becomes(p, before)
-			if l.rank[before] != none {
-				l.heap = push(l.heap, uint64(l.rank[before])<<32|uint64(before))
+		if before := int(s.back); before >= 0 {
+			if rank := e.becomes(p, before); rank != none {
+				l.heap = push(l.heap, uint64(rank)<<32|uint64(before))
 			}
 		}
 	}
-	for i := 0; i < len(p); i = int(l.next[i]) {
-		dst = append(dst, e.v.ID(l.token[i]))
+	for i := 0; i < len(p); i = int(l.at[i].next) {
+		dst = append(dst, e.v.ID(l.at[i].token))
 	}
 	return dst
 }
 
-// find returns the token of p[from:to].
-func (e *Encoder) find(hash []uint64, p []byte, from, to int) uint32 {
-	if to-from >= len(e.powers) {
-		return none
-	}
-	return e.v.Find(hash[to]-hash[from]*e.powers[to-from], p[from:to])
-}
-
-// becomes returns the token of the symbol at i and the one after it.
+// becomes notes and returns the token of the symbol at i and the one after it.
 func (e *Encoder) becomes(p []byte, i int) uint32 {
-	next := int(e.long.next[i])
-	if next >= len(p) {
-		return none
+	s := &e.long.at[i]
+	s.rank = none
+	if int(s.next) < len(p) {
+		end := int(e.long.at[s.next].next)
+		if n := end - i; n <= e.v.Longest {
+			s.rank = e.v.Find(e.long.at[end].hash-s.hash*e.powers[n], p[i:end])
+		}
 	}
-	return e.find(e.long.hash, p, i, int(e.long.next[next]))
+	return s.rank
 }
 
 // A heap of four children a node: half as deep as a binary one.
