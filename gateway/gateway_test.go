@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -414,6 +415,10 @@ func TestMetricsShowTheModulesWithLabels(t *testing.T) {
 	}
 	name, labels, values := promName("warmpath.no_key.bad_json")
 	if name != "warmpath_no_key" || labels[0] != "reason" || values[0] != "bad_json" {
+		t.Errorf("promName gave %q %v %v", name, labels, values)
+	}
+	name, labels, values = promName("warmpath.fingerprint_mode.no-key.exact")
+	if name != "warmpath_fingerprint_mode" || !slices.Equal(labels, []string{"pool", "mode"}) || !slices.Equal(values, []string{"no-key", "exact"}) {
 		t.Errorf("promName gave %q %v %v", name, labels, values)
 	}
 }

@@ -71,11 +71,12 @@ func (m *metrics) observe(x *exchange) {
 // stats_tags or this table take them out again.
 type moduleCollector struct{ m *metrics }
 
-// labelOf names the label that the last segment of a metric's name stands for.
-var labelOf = map[string]string{
-	"lookups": "tier", "hits": "tier", "lookup_tokens": "tier", "matched_tokens": "tier",
-	"confirmed_tokens": "tier", "came_true_tokens": "tier",
-	"no_key": "reason", "fallback": "reason", "decisions": "why",
+// labelsOf names the labels that the segments behind a metric's name stand for.
+var labelsOf = map[string][]string{
+	"lookups": {"tier"}, "hits": {"tier"}, "lookup_tokens": {"tier"}, "matched_tokens": {"tier"},
+	"confirmed_tokens": {"tier"}, "came_true_tokens": {"tier"},
+	"no_key": {"reason"}, "fallback": {"reason"}, "decisions": {"why"},
+	"vocabulary_loads": {"result"}, "vocabulary_fetches": {"result"}, "fingerprint_mode": {"pool", "mode"},
 }
 
 // Describe implements prometheus.Collector: unchecked, as names come from the
@@ -107,10 +108,10 @@ func (c moduleCollector) Collect(out chan<- prometheus.Metric) {
 
 func promName(raw string) (name string, labels, values []string) {
 	parts := strings.Split(raw, ".")
-	if n := len(parts); n >= 3 {
-		if label, ok := labelOf[parts[n-2]]; ok {
-			labels, values = []string{label}, []string{parts[n-1]}
-			parts = parts[:n-1]
+	for i := 1; i < len(parts); i++ {
+		if l := labelsOf[parts[i]]; len(l) > 0 && i+len(l) == len(parts)-1 {
+			labels, values, parts = l, parts[i+1:], parts[:i+1]
+			break
 		}
 	}
 	return strings.Map(func(r rune) rune {
