@@ -86,6 +86,9 @@ func ByName(name, engine string) (Template, bool) {
 	case "deepseek-v3":
 		t.family = familyDeepSeekV3
 	case "gpt-oss":
+		if t.engine != VLLM {
+			return Template{}, false // SGLang uses the model's Jinja template, not Harmony's own rules
+		}
 		t.family = familyGPTOSS
 	case "chatml":
 		t.family, t.decl = familyDeclarative, &chatML
@@ -136,6 +139,10 @@ type Request struct {
 	// Engines print their local date (datetime.now()), so for some hours of a
 	// day engines in other time zones than the caller's disagree with it.
 	Day int
+
+	// TakeBreaks tells that the caller tokenises the pieces between
+	// Result.Breaks apart. Otherwise the text stops before the first break.
+	TakeBreaks bool
 }
 
 // Reason says why a text ends before the prompt does.
@@ -154,7 +161,7 @@ const (
 	TooMany                       // more messages, tool calls or nesting than this package takes
 	TokenIDs                      // the prompt came as token ids
 	Cut                           // the engine itself cuts the prompt (truncate_prompt_tokens)
-	Prefill                       // the engine appends the rest as tokens of its own
+	Apart                         // the engine tokenises the rest apart (see Request.TakeBreaks)
 	State                         // the prompt begins with an answer that the engine has stored
 	NoTemplate                    // the zero Template
 
@@ -163,7 +170,7 @@ const (
 
 var reasonNames = [NumReasons]string{
 	"complete", "refused", "media", "request_template", "argument", "unknown", "bad_text",
-	"too_long", "too_many", "token_ids", "cut", "prefill", "state", "no_template",
+	"too_long", "too_many", "token_ids", "cut", "apart", "state", "no_template",
 }
 
 // String returns the label value of metrics.
@@ -177,8 +184,11 @@ func (r Reason) String() string {
 // Result is a rendered prompt. Its slices belong to the Renderer and hold until
 // its next Render.
 type Result struct {
-	Text    []byte
-	Ends    []int  // ascending byte offsets into Text: after each turn, and after the generation prompt where the next turn begins with it
+	Text []byte
+	Ends []int // ascending byte offsets into Text: after each turn, and after the generation prompt where the next turn begins with it
+	// Breaks are ascending offsets where the engine tokenises what stands before
+	// and after apart, so that no token crosses them.
+	Breaks  []int
 	Stopped Reason // Complete, or why Text is only the beginning
 	// AddSpecial tells that the engine lets the tokenizer add its special
 	// tokens (a BOS) before the text. Chat templates write theirs themselves.

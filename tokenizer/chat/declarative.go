@@ -73,7 +73,7 @@ func (r *Renderer) declarative(d *Declarative) {
 		r.lit(t.Suffix)
 		r.end()
 	}
-	r.generate(d.Generation)
+	r.generate(d.Generation, "")
 }
 
 // PlaceError says where a declared template is wrong and what to write instead.

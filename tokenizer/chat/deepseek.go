@@ -81,8 +81,8 @@ func (r *Renderer) deepSeekV3() {
 		r.end()
 	}
 	if inTool {
-		r.generate("")
+		r.generate("", "")
 	} else {
-		r.generate(deepSeekAssistant)
+		r.generate(deepSeekAssistant, "")
 	}
 }

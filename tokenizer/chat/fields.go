@@ -88,9 +88,9 @@ func fieldOf(name []byte) field {
 
 // options are the arguments of a template.
 type options struct {
-	generate   bool // add_generation_prompt
-	resume     bool // continue_final_message
-	prefill    bool // SGLang: tokens of its own follow
+	generate   bool   // add_generation_prompt
+	resume     bool   // continue_final_message
+	prefill    []byte // what the answer shall begin with, where the engine tokenises it apart
 	addSpecial bool
 	noThinking bool // enable_thinking is false
 	noTools    bool
@@ -137,8 +137,10 @@ func (r *Renderer) readOptions() {
 		o.generate = true
 	} else {
 		o.addSpecial = r.flag(r.top[fieldAddSpecial], false)
-		if o.resume && o.generate {
-			r.stop(Refused) // also where add_generation_prompt isn't given: it is true then
+		// Without add_generation_prompt it is true, which the template's tokenizer
+		// refuses; Harmony doesn't ask for either.
+		if o.resume && o.generate && (r.top[fieldAddGenerationPrompt] > 0 || r.tmpl.family != familyGPTOSS) {
+			r.stop(Refused)
 		}
 		if r.top[fieldTruncatePrompt] > 0 {
 			r.stop(Cut)
@@ -151,7 +153,7 @@ func (r *Renderer) readOptions() {
 		r.stop(TokenIDs)
 	}
 	r.effort()
-	if r.tmpl.family == familyGPTOSS && r.tmpl.engine == VLLM {
+	if r.tmpl.family == familyGPTOSS {
 		return // Harmony has no template
 	}
 	if r.top[fieldChatTemplate] > 0 && r.tmpl.engine == VLLM {

@@ -17,7 +17,7 @@ func (r *Renderer) llama3() {
 			return
 		}
 	}
-	r.generate(llamaGen)
+	r.generate(llamaGen, "")
 }
 
 // llamaTurn writes turn i as its role and trimmed text.
@@ -114,7 +114,7 @@ func (r *Renderer) llama31() {
 			return
 		}
 	}
-	r.generate(llamaGen)
+	r.generate(llamaGen, "")
 }
 
 // llamaTools writes the definitions, spread over lines.

@@ -35,6 +35,10 @@ type message struct {
 	role         role
 	name         []byte // of the role
 	content      []byte
+	hasContent   bool // Harmony: also if it is empty
+	splits       int  // Harmony: where parts meet, in Renderer.splits
+	numSplits    int
+	blank        bool // Harmony: the first part is empty, which hides an answer
 	reasoning    []byte
 	hasReasoning bool
 	calls        int // the first of its calls in Renderer.calls
@@ -112,6 +116,8 @@ func (r *Renderer) template() {
 		r.mistralNemo()
 	case familyDeepSeekV3:
 		r.deepSeekV3()
+	case familyGPTOSS:
+		r.harmony()
 	case familyDeclarative:
 		r.declarative(r.tmpl.decl)
 	default:
@@ -187,9 +193,12 @@ func (r *Renderer) readMessage(i int) int {
 		return at + 1
 	}
 	m := message{name: r.str(f.role), calls: len(r.calls)}
-	if r.tmpl.engine == SGLang {
+	switch {
+	case r.tmpl.family == familyGPTOSS:
+		r.harmonyMessage(&m, &f)
+	case r.tmpl.engine == SGLang:
 		r.sglangMessage(&m, &f)
-	} else {
+	default:
 		r.vllmMessage(&m, &f)
 	}
 	m.stopped, r.stopped = r.stopped, Complete

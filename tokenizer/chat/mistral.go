@@ -68,7 +68,7 @@ func (r *Renderer) mistralNemo() {
 		}
 		r.end()
 	}
-	r.generate("")
+	r.generate("", "")
 }
 
 // sameTurn tells whether turn i equals turn last: the template compares turns

@@ -15,6 +15,7 @@ type dialect uint8
 const (
 	pythonJSON dialect = iota // json.loads: NaN and Infinity, whole numbers of any size
 	orJSON                    // orjson.loads: as RFC 8259; beyond 64 bits a whole number becomes a float
+	serdeJSON                 // json.loads, then serde_json, which writes floats its own way and no spaces
 )
 
 // maxIntDigits is the longest whole number that Python reads (sys.int_info).
@@ -97,7 +98,7 @@ func (d *dumper) literal(i int, word, as string) int {
 
 func (d *dumper) constant(i int, word string) int {
 	if d.dialect != pythonJSON {
-		d.invalid = true
+		d.invalid = true // serde_json refuses what Python has read
 		return i
 	}
 	return d.literal(i, word, word)
@@ -116,6 +117,10 @@ func (d *dumper) line() {
 
 // comma separates two values.
 func (d *dumper) comma() {
+	if d.dialect == serdeJSON {
+		d.r.lit(",")
+		return
+	}
 	if d.indent == 0 {
 		d.r.lit(", ")
 		return
@@ -190,7 +195,10 @@ func (d *dumper) object(i int) int {
 			d.invalid = true
 			return i
 		}
-		r.lit(": ")
+		r.lit(":")
+		if d.dialect != serdeJSON {
+			r.lit(" ")
+		}
 		k.value = len(r.out)
 		i = jsontext.SkipSpace(d.src, i+1)
 		if d.types {
@@ -450,7 +458,7 @@ func (d *dumper) whole(text, digits []byte) {
 	switch {
 	case len(digits) == 1 && digits[0] == '0':
 		r.lit("0") // also -0
-	case d.dialect == orJSON && len(digits) >= 19 && !fits64(text):
+	case d.dialect != pythonJSON && len(digits) >= 19 && !fits64(text):
 		d.float(text)
 	case len(digits) > maxIntDigits:
 		r.stop(Refused)
@@ -471,7 +479,7 @@ func fits64(text []byte) bool {
 func (d *dumper) float(text []byte) {
 	f, err := strconv.ParseFloat(string(text), 64)
 	if math.IsInf(f, 0) {
-		if d.dialect == orJSON {
+		if d.dialect != pythonJSON {
 			d.invalid = true
 			return
 		}
@@ -481,7 +489,26 @@ func (d *dumper) float(text []byte) {
 		d.invalid = true
 		return
 	}
+	if d.dialect == serdeJSON {
+		d.r.out = appendFloatRust(d.r.out, f)
+		return
+	}
 	d.r.out = appendFloat(d.r.out, f)
+}
+
+// appendFloatRust appends a finite f as serde_json does: the same digits as
+// Python's, in positional notation from 1e-5, exponents without padding.
+func appendFloatRust(dst []byte, f float64) []byte {
+	if a := math.Abs(f); a >= 1e-4 && a < 1e16 || a == 0 {
+		return appendFloat(dst, f)
+	} else if a >= 1e-5 && a < 1 {
+		return strconv.AppendFloat(dst, f, 'f', -1, 64)
+	}
+	dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
+	if n := len(dst) - 2; dst[n] == '0' && (dst[n-1] == '-' || dst[n-1] == '+') {
+		dst = append(dst[:n], dst[n+1])
+	}
+	return dst
 }
 
 // appendFloat appends f as Python's repr does, and json.dumps with it: the

@@ -83,7 +83,7 @@ func (r *Renderer) qwen25() {
 		}
 		r.end()
 	}
-	r.generate(imStart + "assistant\n")
+	r.generate(imStart+"assistant\n", "")
 }
 
 // qwenCall writes a tool call.
@@ -160,10 +160,11 @@ func (r *Renderer) qwen3() {
 		}
 		r.end()
 	}
-	r.generate(imStart + "assistant\n")
-	if r.opts.generate && r.opts.noThinking {
-		r.lit("<think>\n\n</think>\n\n")
+	empty := ""
+	if r.opts.noThinking {
+		empty = "<think>\n\n</think>\n\n"
 	}
+	r.generate(imStart+"assistant\n", empty)
 }
 
 // lastQuery returns the index of the user's last turn that isn't a tool's

@@ -28,6 +28,10 @@ type Renderer struct {
 	arena   []byte
 	stopped Reason
 
+	breaks     []int
+	takeBreaks bool
+	splits     []int // offsets of parts' borders in contents
+
 	opts  options
 	top   [numFields]int // index of each top-level field's value, 0: absent or null
 	msgs  []message
@@ -63,7 +67,7 @@ func (r *Renderer) Render(t Template, req Request, maxBytes int) Result {
 		r.stop(TooLong)
 	}
 	r.cut()
-	res.Text, res.Ends, res.Stopped = r.out, r.ends, r.stopped
+	res.Text, res.Ends, res.Breaks, res.Stopped = r.out, r.ends, r.breaks, r.stopped
 	return res
 }
 
@@ -77,6 +81,7 @@ func (r *Renderer) reset(t Template, req Request, maxBytes int) {
 	r.stopped = Complete
 	r.opts, r.replaced = options{}, 0
 	r.top = [numFields]int{}
+	r.breaks, r.splits, r.takeBreaks = r.breaks[:0], r.splits[:0], req.TakeBreaks
 	r.ends, r.msgs, r.calls, r.tools, r.keys = r.ends[:0], r.msgs[:0], r.calls[:0], r.tools[:0], r.keys[:0]
 	if cap(r.out) > keep {
 		r.out = nil
@@ -92,7 +97,7 @@ func (r *Renderer) reset(t Template, req Request, maxBytes int) {
 func (r *Renderer) cut() {
 	n := len(r.out)
 	switch r.stopped {
-	case Complete, Prefill:
+	case Complete:
 	case TooLong:
 		n = min(n, r.max)
 		for n > 0 && n < len(r.out) && !utf8.RuneStart(r.out[n]) {
@@ -105,9 +110,26 @@ func (r *Renderer) cut() {
 		}
 	}
 	r.out = r.out[:n]
-	for len(r.ends) > 0 && r.ends[len(r.ends)-1] > n {
-		r.ends = r.ends[:len(r.ends)-1]
+	r.ends = upTo(r.ends, n)
+	r.breaks = upTo(r.breaks, n)
+}
+
+// upTo drops what lies beyond n from an ascending list.
+func upTo(list []int, n int) []int {
+	for len(list) > 0 && list[len(list)-1] > n {
+		list = list[:len(list)-1]
 	}
+	return list
+}
+
+// breakAt notes that the engine tokenises what stands before and after offset
+// at apart. Who can't do the same gets the text up to there at most.
+func (r *Renderer) breakAt(at int) {
+	if !r.takeBreaks {
+		r.stop(Apart)
+		return
+	}
+	r.breaks = append(r.breaks, at)
 }
 
 // stop ends the rendering; the first reason counts.
@@ -244,8 +266,9 @@ func (r *Renderer) trimmed(m *message, i int, suffix string) bool {
 	return false
 }
 
-// generate writes the generation prompt. Follow-up turns begin with it.
-func (r *Renderer) generate(s string) {
+// generate writes the generation prompt: s, which follow-up turns begin with, and
+// what they may not repeat.
+func (r *Renderer) generate(s, more string) {
 	if r.opts.resume {
 		r.stop(Refused) // the turn to go on with isn't in the prompt
 		return
@@ -253,8 +276,10 @@ func (r *Renderer) generate(s string) {
 	if r.opts.generate {
 		r.lit(s)
 		r.end()
+		r.lit(more)
 	}
-	if r.opts.prefill {
-		r.stop(Prefill)
+	if len(r.opts.prefill) > 0 {
+		r.breakAt(len(r.out))
+		r.put(r.opts.prefill)
 	}
 }

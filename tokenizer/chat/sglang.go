@@ -151,7 +151,7 @@ func (r *Renderer) lastAssistant() {
 		return
 	}
 	if resume {
-		r.opts.prefill = len(last.content) > 0
+		r.opts.prefill = last.content
 		r.msgs = r.msgs[:n]
 		return
 	}

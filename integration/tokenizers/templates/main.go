@@ -33,8 +33,8 @@ type reference struct {
 	Endpoint             string
 	Text                 *string
 	Refused              string
-	Prefill              bool
-	Apart                bool // the engine tokenises pieces of the text apart
+	Prefill              string // tokenised apart from Text
+	Apart                bool   // the engine tokenises pieces of the text apart
 	Day                  int
 }
 
@@ -77,7 +77,7 @@ func run() error {
 		if doc.Scan([]byte(ref.Body)) != jsontext.None {
 			return fmt.Errorf("body is no JSON object: %.200s", ref.Body)
 		}
-		res := r.Render(template, chat.Request{Doc: &doc, Endpoint: endpoints[ref.Endpoint], Day: ref.Day}, 0)
+		res := r.Render(template, chat.Request{Doc: &doc, Endpoint: endpoints[ref.Endpoint], Day: ref.Day, TakeBreaks: true}, 0)
 		verdict := judge(t, &ref, &res)
 		if verdict == "" {
 			continue
@@ -95,7 +95,7 @@ func judge(t *tally, ref *reference, res *chat.Result) string {
 		t.stops[res.Stopped.String()]++
 	}
 	switch {
-	case ref.Apart && res.Stopped == chat.Complete:
+	case ref.Apart && res.Stopped == chat.Complete && len(res.Breaks) == 0:
 		t.tooBold++
 		return "rendered what the engine tokenises otherwise"
 	case ref.Text == nil && res.Stopped == chat.Complete:
@@ -103,10 +103,9 @@ func judge(t *tally, ref *reference, res *chat.Result) string {
 		return "rendered what the engine refuses"
 	case ref.Text == nil:
 		t.refused++
-	case res.Stopped == chat.Complete && string(res.Text) == *ref.Text && !ref.Prefill,
-		res.Stopped == chat.Prefill && string(res.Text) == *ref.Text && ref.Prefill:
+	case res.Stopped == chat.Complete && string(res.Text) == *ref.Text+ref.Prefill && (ref.Prefill == "" || res.Breaks[0] == len(*ref.Text)):
 		t.equal++
-	case res.Stopped != chat.Complete && res.Stopped != chat.Prefill && strings.HasPrefix(*ref.Text, string(res.Text)):
+	case res.Stopped != chat.Complete && strings.HasPrefix(*ref.Text, string(res.Text)):
 		t.prefix++
 	default:
 		t.wrong++

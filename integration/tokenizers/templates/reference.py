@@ -150,7 +150,7 @@ def main():
                     out["text"] = render(env, template, *made[:2], tokens, made[2])
                     out["text"].encode()
                     if len(made) > 3 and made[3]:
-                        out["prefill"] = True
+                        out["prefill"] = made[3]
                 except Exception as e:
                     out.pop("text", None)
                     out["refused"] = repr(e)[:200]
