@@ -26,6 +26,7 @@ DEMO     ?=
 BENCH    ?=
 TOKENIZERS ?=
 SOAK     ?=
+PIECES   ?= 200000
 
 # Folders of a list that exist, as Go patterns.
 rooms = $(foreach d,$(1),$(if $(wildcard $(d)),./$(d)/...))
@@ -138,6 +139,19 @@ bench-tokenizers: ## Measure tokenising natively, in V8 and in wazero beside Hug
 .PHONY: golden-tokenizers
 golden-tokenizers: ## Train the small vocabularies of make test again and ask the reference for their ids
 	@$(GO) run ./integration/tokenizers golden
+
+.PHONY: test-pieces
+test-pieces: bin/unicode/bin/python ## Compare pieces and normal forms with Hugging Face's (PIECES=200000 texts a kind)
+	@$< integration/tokenizers/pretoken/cases.py $(PIECES) $$RANDOM | $(GO) run ./integration/tokenizers/pretoken
+
+.PHONY: ucd
+ucd: bin/unicode/bin/python ## Extract what tokenizers need of the Unicode database again
+	@npm install --silent --no-audit --no-fund --prefix bin/unicode @unicode/unicode-9.0.0@2.0.7
+	@cp build/ucd/unassigned9.mjs bin/unicode && node bin/unicode/unassigned9.mjs | $< build/ucd/extract.py > bin/unicode/ucd.txt
+	@cp bin/unicode/ucd.txt build/ucd/ucd.txt && $(GO) generate ./tokenizer/ucd
+
+bin/unicode/bin/python:
+	@python3 -m venv bin/unicode && $@ -m pip install --quiet tokenizers==0.22.2 unicodedata2==16.0.0 regex==2026.11.19
 
 .PHONY: soak
 soak: wasm ## A million requests: longest callback, VM memory (SOAK='--requests 100000')

@@ -1,6 +1,6 @@
 """Writes what tokenizer/ucd needs of the Unicode Character Database as text.
 
-Usage: node unassigned9.mjs | python extract.py > tokenizer/ucd/internal/gen/ucd.txt
+Usage: node unassigned9.mjs | python extract.py > build/ucd/ucd.txt
 
 Two versions meet here, as they do in Hugging Face's tokenizers 0.22: its regexp
 engine (oniguruma 6.9.10) has Unicode 16 categories, its NFC (the crate

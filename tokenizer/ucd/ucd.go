@@ -15,7 +15,7 @@ package ucd
 
 import "unicode/utf8"
 
-//go:generate go run ./internal/gen -o tables.go
+//go:generate go run ../../build/ucd -o tables.go
 
 // Class is a set of general categories. The classes don't overlap, so Of gives one
 // bit or none: controls, format characters, private use and unassigned code points

@@ -26,7 +26,7 @@ var extract = readExtract()
 
 func readExtract() reference {
 	ref := reference{map[rune]string{}, map[rune]int{}, map[rune][]rune{}, map[[2]rune]rune{}}
-	file, err := os.Open("internal/gen/ucd.txt")
+	file, err := os.Open("../../build/ucd/ucd.txt")
 	if err != nil {
 		panic(err)
 	}

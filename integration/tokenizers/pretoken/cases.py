@@ -1,6 +1,7 @@
 """Cuts generated text with Hugging Face's tokenizers, for main.go to compare.
 
 Usage: python cases.py CASES SEED [KIND...] | go run ./integration/tokenizers/pretoken
+(make test-pieces does it).
 
 Prints one case a line: {"kind", "text", "ends"}, where ends are those of the pieces in
 bytes of UTF-8. Of kind "nfc" there is the normal "form" in their place. Cases is the

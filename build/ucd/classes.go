@@ -51,7 +51,7 @@ func (d *database) writeClasses(b *bytes.Buffer) {
 		}
 		if c >= selectors {
 			if c >= selectorsEnd || bits[c] != 3 {
-				fmt.Fprintf(os.Stderr, "gen: U+%04X has a class above the ideographs; teach Of about it\n", c)
+				fmt.Fprintf(os.Stderr, "ucd: U+%04X has a class above the ideographs; teach Of about it\n", c)
 				os.Exit(1)
 			}
 			continue
@@ -61,7 +61,7 @@ func (d *database) writeClasses(b *bytes.Buffer) {
 	limit = (limit + blockSize - 1) &^ (blockSize - 1)
 	index, blocks, high, err := split(bits, limit)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "gen: classes:", err)
+		fmt.Fprintln(os.Stderr, "ucd: classes:", err)
 		os.Exit(1)
 	}
 	packed := make([]uint8, len(blocks)/2)
