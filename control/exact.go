@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/control/api"
@@ -47,11 +48,16 @@ func (s *Service) adoptTokenizers(d *document, now time.Time) {
 			p.since, p.reason, p.alert = now, "", ""
 		}
 		p.wanted = t
+		if p.serving == nil && t.parity != parityRequire && slices.Contains(s.wasExact, markOf(name, t)) {
+			// Gateways have it in force, and this service has only restarted.
+			p.serving = t
+		}
 		if t.same(p.serving) {
 			p.serving = t
 		}
 		named[t.vocabulary.Hash] = t.vocabulary.Bytes
 	}
+	s.wasExact = nil
 	total := 0
 	for _, bytes := range named {
 		total += bytes
@@ -104,6 +110,7 @@ func (s *Service) stepExact(d *document, now time.Time) (changed bool) {
 		}
 		if p.reason = waitingFor(p, verdict, gateways, now); p.reason == "" {
 			p.serving, changed = p.wanted, true
+			kick(s.saveSoon)
 			s.log.Info("fingerprints are over tokens", "pool", name, "vocabulary", p.wanted.vocabulary.Hash.String(), "parity", verdict.Outcome.String(), "after", now.Sub(p.since).Round(time.Millisecond))
 		}
 	}

@@ -1,15 +1,20 @@
 package control
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/vocabulary"
@@ -349,12 +354,12 @@ func TestAPolicyWithABadTokenizerIsRefusedWithPlaceAndRemedy(t *testing.T) {
 	dir := t.TempDir()
 	good, _ := wpv(t, dir, "good.wpv", "Hello")
 	damaged := filepath.Join(dir, "damaged.wpv")
-	bytes, err := os.ReadFile(good)
+	file, err := os.ReadFile(good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	bytes[len(bytes)-1] ^= 1
-	for name, content := range map[string][]byte{damaged: bytes, filepath.Join(dir, "text.wpv"): []byte("hello"), filepath.Join(dir, "t5.json"): []byte(`{"version":"1.0","model":{"type":"Unigram"}}`)} {
+	file[len(file)-1] ^= 1
+	for name, content := range map[string][]byte{damaged: file, filepath.Join(dir, "text.wpv"): []byte("hello"), filepath.Join(dir, "t5.json"): []byte(`{"version":"1.0","model":{"type":"Unigram"}}`)} {
 		if err := os.WriteFile(name, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -391,5 +396,102 @@ func TestAPolicyWithABadTokenizerIsRefusedWithPlaceAndRemedy(t *testing.T) {
 	again, err := parsePolicy("shown", dir, d.shown, &vocabulary.Store{})
 	if err != nil || !again.tokenizers["default"].same(d.tokenizers["default"]) {
 		t.Errorf("what is shown can't be written back: %v\n%s", err, d.shown)
+	}
+}
+
+func TestARestartOfControlDoesNotInterruptAnExactPool(t *testing.T) {
+	dir := t.TempDir()
+	path, hash := wpv(t, dir, "a.wpv", "el")
+	tokenize := honest(t, path)
+	bubble(t, func(t *testing.T) {
+		e := newEngines(alpha)
+		e.tokenize = tokenize
+		cfg := Config{Workers: specs(alpha), Policy: policyWith(path, ""), StateFile: filepath.Join(dir, "state")}
+		first := start(t, e, cfg)
+		<-first.s.Ready()
+		g := first.gateway("g")
+		for range 4 {
+			g.catchUp()
+			g.report(hash, 1)
+			time.Sleep(time.Second)
+		}
+		g.catchUp()
+		if active, _ := g.exactEntries(); active != hash.String() {
+			t.Fatal("not active")
+		}
+		first.stop()
+
+		for name, c := range map[string]struct{ policy, want string }{
+			"same":             {string(cfg.Policy), hash.String()},
+			"another template": {strings.Replace(string(cfg.Policy), "chatml", "qwen3", 1), ""},
+			"required parity":  {strings.Replace(string(cfg.Policy), "chatml", "chatml, parity: require", 1), ""},
+		} {
+			state, err := os.ReadFile(cfg.StateFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := cfg
+			next.Policy, next.StateFile = []byte(c.policy), filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+			if err := os.WriteFile(next.StateFile, state, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			second := start(t, e, next)
+			<-second.s.Ready()
+			g := second.gateway("g")
+			g.catchUp()
+			if active, _ := g.exactEntries(); active != c.want {
+				t.Errorf("%s: %q active at once, want %q", name, active, c.want)
+			}
+			second.stop()
+		}
+	})
+}
+
+func TestAPieceThatTheGatewayHasIsNotSentAgain(t *testing.T) {
+	path, hash := wpv(t, t.TempDir(), "a.wpv", "el")
+	s, err := New(Config{Listen: "127.0.0.1:0", Policy: policyWith(path, "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ask := func(tag string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", "/v1/vocabulary/"+hash.String()+"?shard=0", nil)
+		r.Header.Set("If-None-Match", tag)
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		return w
+	}
+	first := ask("")
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Code != http.StatusOK || !bytes.Equal(first.Body.Bytes(), file) || !strings.Contains(first.Header().Get("Cache-Control"), "immutable") {
+		t.Errorf("%d, %d bytes, %v", first.Code, first.Body.Len(), first.Header())
+	}
+	if again := ask(first.Header().Get("ETag")); again.Code != http.StatusNotModified || again.Body.Len() != 0 {
+		t.Errorf("%d, %d bytes", again.Code, again.Body.Len())
+	}
+}
+
+func TestAStateFileFromBeforeExactPoolsIsRead(t *testing.T) {
+	want := &state{saved: time.Unix(5, 0), off: true, exact: []exactMark{{"default", policy.Hash{7}, 9}}}
+	b := appendState(nil, want, func(b []byte) []byte { return append(b, "snapshot"...) })
+	got, err := decodeState(b)
+	if err != nil || len(got.exact) != 1 || got.exact[0] != want.exact[0] || string(got.snapshot) != "snapshot" {
+		t.Fatalf("%+v %v", got, err)
+	}
+	old := append([]byte(nil), b[:stateFixed]...)
+	old[4] = 1
+	old = append(old, "snapshot"...)
+	old = binary.LittleEndian.AppendUint64(old, xxhash.Sum64(old))
+	if got, err = decodeState(old); err != nil || got.exact != nil || !got.off || string(got.snapshot) != "snapshot" {
+		t.Errorf("%+v %v", got, err)
+	}
+	for n := stateFixed; n < stateFixed+1+exactFixed+len("default"); n++ {
+		cut := append([]byte(nil), b[:n]...)
+		if _, err := decodeState(binary.LittleEndian.AppendUint64(cut, xxhash.Sum64(cut))); err == nil {
+			t.Errorf("cut to %d bytes: no error", n)
+		}
 	}
 }

@@ -200,7 +200,7 @@ func TestADamagedStateFileIsIgnored(t *testing.T) {
 }
 
 func FuzzDecodeState(f *testing.F) {
-	f.Add(appendState(nil, &state{saved: time.Unix(1, 0), refs: []discovery.Ref{{Identity: discovery.Identity{Address: alpha, Pool: "default", Generation: 3}, Ref: 9}}}, func(b []byte) []byte { return append(b, "snapshot"...) }))
+	f.Add(appendState(nil, &state{saved: time.Unix(1, 0), exact: []exactMark{{pool: "default", rendering: 7}}, refs: []discovery.Ref{{Identity: discovery.Identity{Address: alpha, Pool: "default", Generation: 3}, Ref: 9}}}, func(b []byte) []byte { return append(b, "snapshot"...) }))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := decodeState(b)
 		if (s == nil) == (err == nil) {

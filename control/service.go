@@ -45,6 +45,7 @@ type Service struct {
 	policyMu sync.Mutex // serialises edits
 	policy   atomic.Pointer[document]
 	exact    map[string]*exactPool // by pool. Under policyMu
+	wasExact []exactMark           // before a restart. Under policyMu
 	parity   parityBook
 	offHeld  bool   // by SetOff: another policy doesn't lift it. Under policyMu
 	policyIn []byte // the document taken last, nil for a derived one. Under policyMu

@@ -13,13 +13,14 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/shared/policy"
 )
 
 // The state file, little endian:
 //
 //	offset size
 //	0      4    magic "WPST"
-//	4      4    version, 1
+//	4      4    version, 2; 1 has no exact pools
 //	8      8    time of writing, unix ns
 //	16     1    flags: 1 the fleet was switched off
 //	17     3    0
@@ -31,14 +32,23 @@ import (
 //	12     1    flags: 1 drained at run time
 //	13     a+p  address, pool
 //
+// then the number of pools whose fingerprints are over tokens, u8, and for each
+//
+//	offset size
+//	0      16   hash of the vocabulary
+//	16     8    xxHash64 of engine, 0 and template
+//	24     1    p, length of the pool's name
+//	25     p    pool
+//
 // then the index snapshot (control/index/snapshot.go draws it), and at the very
 // end 8 bytes: xxHash64 of all before. It is written to a temporary file beside
 // it and renamed, so a crash leaves the old one.
 const (
 	stateMagic   = "WPST"
-	stateVersion = 1
+	stateVersion = 2
 	stateFixed   = 24
 	refFixed     = 13
+	exactFixed   = 25
 	maxState     = 8 << 30
 	// stateFresh: what was confirmed this recently is still believed.
 	stateFresh = 5 * time.Minute
@@ -48,7 +58,19 @@ type state struct {
 	saved    time.Time
 	off      bool
 	refs     []discovery.Ref
+	exact    []exactMark
 	snapshot []byte
+}
+
+// exactMark says that a pool's fingerprints were over these tokens.
+type exactMark struct {
+	pool       string
+	vocabulary policy.Hash
+	rendering  uint64
+}
+
+func markOf(pool string, t *tokenizer) exactMark {
+	return exactMark{pool, t.vocabulary.Hash, xxhash.Sum64String(t.engine + "\x00" + t.template)}
 }
 
 func appendState(b []byte, s *state, snapshot func([]byte) []byte) []byte {
@@ -63,6 +85,12 @@ func appendState(b []byte, s *state, snapshot func([]byte) []byte) []byte {
 		b = append(b, byte(len(r.Address)), byte(len(r.Pool)), flag(r.Drained))
 		b = append(append(b, r.Address...), r.Pool...)
 	}
+	b = append(b, byte(min(len(s.exact), 255)))
+	for _, e := range s.exact[:min(len(s.exact), 255)] {
+		b = append(b, e.vocabulary[:]...)
+		b = binary.LittleEndian.AppendUint64(b, e.rendering)
+		b = append(append(b, byte(len(e.pool))), e.pool...)
+	}
 	b = snapshot(b)
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
@@ -75,13 +103,15 @@ func flag(on bool) byte {
 }
 
 func decodeState(b []byte) (*state, error) {
-	switch {
-	case len(b) < stateFixed+8:
+	if len(b) < stateFixed+8 {
 		return nil, errors.New("cut short")
+	}
+	version := binary.LittleEndian.Uint32(b[4:])
+	switch {
 	case string(b[:4]) != stateMagic:
 		return nil, errors.New("not a warmpath state file")
-	case binary.LittleEndian.Uint32(b[4:]) != stateVersion:
-		return nil, fmt.Errorf("version %d, this program reads %d", binary.LittleEndian.Uint32(b[4:]), stateVersion)
+	case version != 1 && version != stateVersion:
+		return nil, fmt.Errorf("version %d, this program reads 1 and %d", version, stateVersion)
 	}
 	body, sum := b[:len(b)-8], binary.LittleEndian.Uint64(b[len(b)-8:])
 	if xxhash.Sum64(body) != sum {
@@ -102,8 +132,32 @@ func decodeState(b []byte) (*state, error) {
 		})
 		at += p
 	}
-	s.snapshot = body[at:]
+	rest := body[at:]
+	if version > 1 {
+		var err error
+		if rest, err = s.decodeExact(rest); err != nil {
+			return nil, err
+		}
+	}
+	s.snapshot = rest
 	return s, nil
+}
+
+func (s *state) decodeExact(b []byte) (rest []byte, err error) {
+	cut := errors.New("exact pools cut short")
+	if len(b) == 0 {
+		return nil, cut
+	}
+	n, b := int(b[0]), b[1:]
+	for range n {
+		if len(b) < exactFixed || len(b) < exactFixed+int(b[24]) {
+			return nil, cut
+		}
+		end := exactFixed + int(b[24])
+		s.exact = append(s.exact, exactMark{string(b[exactFixed:end]), policy.Hash(b[:16]), binary.LittleEndian.Uint64(b[16:])})
+		b = b[end:]
+	}
+	return b, nil
 }
 
 // restore reads the state file. A missing or damaged one is no error: the
@@ -132,7 +186,7 @@ func (s *Service) restore() bool {
 		s.fleet.RestoreRef(r)
 	}
 	s.fleet.RestoreDone(time.Now())
-	s.offHeld = st.off
+	s.offHeld, s.wasExact = st.off, st.exact
 	s.log.Info("state restored", "file", s.cfg.StateFile, "saved", st.saved, "refs", len(st.refs), "bytes", len(data))
 	return true
 }
@@ -173,6 +227,11 @@ func (s *Service) save(now time.Time) error {
 	}
 	s.policyMu.Lock()
 	st := &state{saved: now, off: s.offHeld, refs: s.fleet.Refs()}
+	for name, p := range s.exact {
+		if p.serving != nil {
+			st.exact = append(st.exact, markOf(name, p.serving))
+		}
+	}
 	s.policyMu.Unlock()
 	data := appendState(nil, st, s.index.AppendSnapshot)
 	dir, base := filepath.Split(s.cfg.StateFile)
