@@ -41,6 +41,7 @@ func (g *Gateway) modifyResponse(resp *http.Response) error {
 	if n := len(x.tried); n > 1 {
 		resp.Header.Set(attemptsHeader, strconv.Itoa(n))
 	}
+	x.answering()
 	x.log.status, x.replied = resp.StatusCode, true
 	if !noBody {
 		resp.Body = newResponseBody(x, resp)

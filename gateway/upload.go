@@ -148,6 +148,17 @@ func (u *upload) release() {
 // Close does nothing: the client's body belongs to the server.
 func (u *upload) Close() error { return nil }
 
+// answering is called before response headers go to the client. Where its body
+// hasn't ended, the connection must: what is left of the body would be read as
+// the next request.
+func (x *exchange) answering() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded {
+		x.w.Header().Set("Connection", "close")
+	}
+}
+
 // endBody keeps the transport from the client's connection once the handler is
 // done with it. A client that still has to send is not listened to for ever: the
 // server reads on for a while, so that the answer isn't lost in a reset.

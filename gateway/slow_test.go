@@ -1,0 +1,228 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestAClientThatTakesNothingIsCutAndItsWorkerFreed: a reader that stops holds up
+// its worker for ClientTimeout, and only its own connection's buffers in memory.
+func TestAClientThatTakesNothingIsCutAndItsWorkerFreed(t *testing.T) {
+	freed := make(chan error, 1)
+	up, _ := worker(t, "up", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		piece := make([]byte, 64<<10)
+		for {
+			if _, err := w.Write(piece); err != nil {
+				freed <- err
+				return
+			}
+		}
+	})
+	g := start(t, []string{up}, func(c *Config) { c.ClientTimeout = 100 * time.Millisecond })
+	t.Run("h1", func(t *testing.T) {
+		conn, err := net.Dial("tcp", g.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "POST /pass HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx")
+		within(t, freed)
+	})
+	t.Run("h2c", func(t *testing.T) {
+		resp, err := clients(t)["h2c"].Post(g.URL()+"/pass", "text/plain", strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		within(t, freed)
+	})
+	eventually(t, "nothing is open", func() bool { return g.open.now() == 0 })
+}
+
+func within(t *testing.T, what <-chan error) {
+	t.Helper()
+	select {
+	case <-what:
+	case <-time.After(5 * time.Second):
+		t.Error("the worker still writes after 5 s")
+	}
+}
+
+// TestAStreamMayLastLongerThanAnyTimeout: the limits are on silence, not on length.
+func TestAStreamMayLastLongerThanAnyTimeout(t *testing.T) {
+	const pieces, timeout = 40, 80 * time.Millisecond
+	paced := func(ctx context.Context, each func(i int)) {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for i := range pieces {
+			select {
+			case <-tick.C:
+				each(i)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+	up, _ := worker(t, "up", func(w http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err != nil || len(body) != pieces {
+			t.Errorf("the worker got %d bytes, %v", len(body), err)
+		}
+		paced(r.Context(), func(i int) {
+			fmt.Fprint(w, i, ";")
+			w.(http.Flusher).Flush()
+		})
+	})
+	g := start(t, []string{up}, func(c *Config) {
+		c.ClientTimeout, c.TokenTimeout, c.FirstByteTimeout = timeout, timeout, 2*pieces*10*time.Millisecond
+	})
+	for name, client := range clients(t) {
+		for _, path := range []string{"/pass", "/held"} {
+			body, more := io.Pipe()
+			go func() {
+				defer more.Close()
+				paced(t.Context(), func(int) { _, _ = more.Write([]byte("x")) })
+			}()
+			resp, err := client.Post(g.URL()+path, "text/plain", body)
+			if err != nil {
+				t.Fatal(name, path, err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || !strings.HasSuffix(string(got), fmt.Sprint(pieces-1, ";")) {
+				t.Errorf("%s %s: %d, %q, %v", name, path, resp.StatusCode, got, err)
+			}
+		}
+	}
+}
+
+func TestABodyThatDripsForEverIsRefused(t *testing.T) {
+	up, hits := worker(t, "up", nil)
+	g := start(t, []string{up}, func(c *Config) { c.BodyTimeout = 100 * time.Millisecond })
+	conn, err := net.Dial("tcp", g.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	fmt.Fprint(conn, "POST /held HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+				_, _ = conn.Write([]byte("x"))
+			case <-stop:
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != http.StatusRequestTimeout || hits.Load() != 0 {
+		t.Errorf("got %v, %v; want 408 and no request to the worker", resp, err)
+	}
+}
+
+// TestASilentUploadIsRefused: a body that streams through holds a worker's
+// connection as well as ours.
+func TestASilentUploadIsRefused(t *testing.T) {
+	up, _ := worker(t, "up", nil)
+	g := start(t, []string{up}, func(c *Config) { c.ClientTimeout = 100 * time.Millisecond })
+	for name, client := range clients(t) {
+		body, more := io.Pipe()
+		go func() { _, _ = more.Write([]byte("x")) }()
+		resp, err := client.Post(g.URL()+"/pass", "text/plain", body)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestTimeout {
+			t.Errorf("%s: got %d, want 408", name, resp.StatusCode)
+		}
+		more.CloseWithError(errors.New("over"))
+	}
+}
+
+// TestAClientThatWontSendWhatIsRefusedIsNotWaitedFor: the answer comes at once, the
+// connection is closed after a moment.
+func TestAClientThatWontSendWhatIsRefusedIsNotWaitedFor(t *testing.T) {
+	up, _ := worker(t, "up", nil)
+	g := start(t, []string{up}, func(c *Config) { c.HeldLimitBytes = 10 })
+	conn, err := net.Dial("tcp", g.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	fmt.Fprint(conn, "POST /held HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nmore than ten bytes")
+	back := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(back, nil)
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Fatalf("got %v, %v; want 503 with Retry-After", resp, err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	// What still comes is body, never a request.
+	fmt.Fprint(conn, "\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+	if more, err := io.ReadAll(back); err != nil && !errors.Is(err, syscall.ECONNRESET) || len(more) > 0 {
+		t.Errorf("the connection is not closed: %q, %v", more, err)
+	}
+	eventually(t, "nothing is held", func() bool { return g.held.Load() == 0 && g.open.now() == 0 })
+	if got := outcome(http.DefaultClient, g.URL()+"/held", "dest=x"); got != "200" {
+		t.Errorf("a small one afterwards: %s", got)
+	}
+}
+
+// TestAStreamOutlivesTheGOAWAYOfItsWorker: an HTTP/2 worker that drains finishes
+// what it has.
+func TestAStreamOutlivesTheGOAWAYOfItsWorker(t *testing.T) {
+	certFile, keyFile := writePair(t, t.TempDir(), 1, time.Now())
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := make(chan struct{})
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "data: 1\n\n")
+		w.(http.Flusher).Flush()
+		<-rest
+		_, _ = io.WriteString(w, "data: 2\n\n")
+	}))
+	up.EnableHTTP2, up.TLS = true, &tls.Config{Certificates: []tls.Certificate{pair}}
+	up.StartTLS()
+	defer up.Close()
+	g := start(t, []string{"https://" + up.Listener.Addr().String()}, func(c *Config) { c.UpstreamCAFile = certFile })
+	_, events := begin(t, http.DefaultClient, g)
+	shut := make(chan error, 1)
+	go func() { shut <- up.Config.Shutdown(context.Background()) }()
+	eventually(t, "the worker takes no more", func() bool {
+		conn, err := net.Dial("tcp", up.Listener.Addr().String())
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	})
+	if got := outcome(http.DefaultClient, g.URL()+"/held", "dest=x"); got != "503" {
+		t.Errorf("a request to the draining worker: %s, want 503", got)
+	}
+	close(rest)
+	if tail, err := io.ReadAll(events); err != nil || string(tail) != "\ndata: 2\n\n" {
+		t.Errorf("the open stream got %q, %v", tail, err)
+	}
+	if err := <-shut; err != nil {
+		t.Error(err)
+	}
+}
