@@ -78,6 +78,9 @@ type Config struct {
 	// ExposeWorker puts x-warmpath-worker on every response; otherwise only
 	// refusals carry it.
 	ExposeWorker bool
+	// Explain puts x-warmpath-explain on every response: how the prompt was
+	// read and why its worker was chosen. It shows workers' addresses.
+	Explain bool
 	// Static is the policy in use until control has answered, nil without.
 	Static *policy.Set
 }
@@ -180,10 +183,9 @@ func (c *Config) set(key string, v gjson.Result) (err error) {
 	case "session_header":
 		c.SessionHeader, err = header(key, v)
 	case "expose_worker":
-		if v.Type != gjson.True && v.Type != gjson.False {
-			return &Error{Key: key, Detail: "must be true or false, not " + found(v)}
-		}
-		c.ExposeWorker = v.Bool()
+		c.ExposeWorker, err = boolean(key, v)
+	case "explain":
+		c.Explain, err = boolean(key, v)
 	case "static":
 		set, perr := policy.Parse([]byte(v.Raw))
 		if perr != nil {
@@ -192,7 +194,7 @@ func (c *Config) set(key string, v gjson.Result) (err error) {
 		c.Static = set
 	default:
 		return &Error{Key: key, Detail: "unknown key; known are deployment, gateway, control, hold, body_cap_bytes, " +
-			"tick_ms, session_header, expose_worker, static"}
+			"tick_ms, session_header, expose_worker, explain, static"}
 	}
 	return err
 }

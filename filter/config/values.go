@@ -64,6 +64,13 @@ func header(key string, v gjson.Result) (string, error) {
 	return string(b), nil
 }
 
+func boolean(key string, v gjson.Result) (bool, error) {
+	if v.Type != gjson.True && v.Type != gjson.False {
+		return false, &Error{Key: key, Detail: "must be true or false, not " + found(v)}
+	}
+	return v.Bool(), nil
+}
+
 func number(key string, v gjson.Result, least, most int) (int, error) {
 	n, err := strconv.Atoi(v.Raw)
 	if v.Type != gjson.Number || err != nil {

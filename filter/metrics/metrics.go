@@ -12,6 +12,7 @@ import (
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/body"
 	"github.com/warmpath/warmpath/shared/route"
+	"github.com/warmpath/warmpath/tokenizer/chat"
 )
 
 // Family names a group of counters that differ by one label.
@@ -53,6 +54,9 @@ const (
 	BadData                         // by kind: unreadable values in shared data or from control
 	VocabularyLoads                 // by result: vocabularies that a VM copied whole
 	VocabularyFetches               // by result: calls of the courier for a piece of a vocabulary
+	ChatStopped                     // by reason: how far the prompts of exact pools could be rendered
+	TokenizedBytes                  // by source: bytes of text turned into tokens
+	TokenizedCapped                 // prompts of which only a beginning was tokenised
 	families
 )
 
@@ -115,6 +119,12 @@ const (
 	VocabularyRefused
 )
 
+// Sources of TokenizedBytes.
+const (
+	TokenizedFresh = iota
+	TokenizedMemo  // known from an earlier request
+)
+
 // VocabularyFetched is the good result of VocabularyFetches; the others are the
 // kinds of PollFailures, in their order behind it.
 const VocabularyFetched = 0
@@ -156,6 +166,9 @@ var table = [families]struct {
 	RowsFull:          {"rows_full", nil},
 	BadData:           {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies"}},
 	VocabularyLoads:   {"vocabulary_loads", []string{"loaded", "refused"}},
+	ChatStopped:       {"chat_stopped", chatReasons()},
+	TokenizedBytes:    {"tokenized_bytes", []string{"fresh", "memo"}},
+	TokenizedCapped:   {"tokenized_capped", nil},
 	VocabularyFetches: {"vocabulary_fetches", []string{"fetched", "inline", "dead", "status", "body", "lost"}},
 }
 
@@ -178,6 +191,14 @@ func noKeyReasons() []string {
 	out := make([]string, body.NumReasons)
 	for r := body.Reason(0); r < body.NumReasons; r++ {
 		out[r] = r.String()
+	}
+	return out
+}
+
+func chatReasons() []string {
+	out := make([]string, chat.NumReasons)
+	for r := range out {
+		out[r] = chat.Reason(r).String()
 	}
 	return out
 }

@@ -13,10 +13,12 @@ const (
 	// Missing: of the prompt's text, although the pool has one in force: this VM
 	// has not loaded it, or doesn't know the template.
 	Missing
+	// Inexact: of the prompt's text, as this prompt's tokens can't be told.
+	Inexact
 	modes
 )
 
-var modeNames = [modes]string{"exact", "approximate", "missing"}
+var modeNames = [modes]string{"exact", "approximate", "missing", "inexact"}
 
 // String is the label's value.
 func (m Mode) String() string { return modeNames[m] }

@@ -21,7 +21,7 @@ const (
 )
 
 // announce writes a choice where the proxy's router and access log read it.
-func (s *stream) announce(pool *fleet.Pool, d *route.Decision, steer bool, matches int) {
+func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool, matches int) {
 	vm, f := s.plugin.vm, s.plugin.fleet
 	s.setPool(pool)
 	best := f.AddressOf(d.Best)
@@ -47,11 +47,17 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, steer bool, match
 	line = append(line, d.Why.String()...)
 	line = append(line, " n="...)
 	line = strconv.AppendUint(line, uint64(matches), 10)
+	if exact {
+		line = append(line, " fp=exact"...)
+	}
 	if !steer {
 		line = append(line, " mode=observe"...)
 	}
 	vm.line = line
 	s.setDecision(line)
+	if s.explanation != nil {
+		s.explanation = append(append(s.explanation, ' '), line...)
+	}
 }
 
 // announceFallback writes why the proxy's own balancer places the request. The

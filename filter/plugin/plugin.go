@@ -2,7 +2,7 @@
 //
 // One request travels through it file by file: request_headers.go decides
 // whether it is ours and holds it, request_body.go waits for its prompt,
-// route.go turns the prompt into fingerprints, asks the table and chooses a
+// prompt.go turns that into fingerprints, route.go asks the table and chooses a
 // worker, announce.go writes the choice into headers, response.go learns who
 // really answered, response_body.go sees the first token and the usage, and
 // done.go closes the books and writes one report. tick.go does everything that
@@ -57,6 +57,7 @@ type VM struct {
 
 	request      body.Request
 	chain        fingerprint.Chain
+	tokens       *tokens // nil before the first exact prompt
 	routeRequest route.Request
 	decision     route.Decision
 	report       wire.Report

@@ -22,6 +22,7 @@ const (
 	decisionHeader = "x-warmpath-decision"
 	excludeHeader  = "x-warmpath-exclude"
 	workerHeader   = "x-warmpath-worker"
+	explainHeader  = "x-warmpath-explain"
 	attemptsHeader = "x-warmpath-attempts"
 	retriesHeader  = "x-envoy-max-retries"
 )

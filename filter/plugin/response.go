@@ -16,6 +16,7 @@ import (
 // retried, or may not have known the endpoint: the books follow its word, not
 // ours.
 func (s *stream) OnHttpResponseHeaders(_ int, endOfStream bool) types.Action {
+	s.tellExplanation()
 	if s.phase != phaseReleased {
 		return types.ActionContinue
 	}

@@ -14,28 +14,11 @@ import (
 	"github.com/warmpath/warmpath/shared/route"
 )
 
-const (
-	// renderCap bounds the text that enters the chain. A megabyte is about
-	// 260,000 tokens, and its hash about 3 ms: the deepest prefix that fits
-	// the time a decision may take.
-	renderCap = 1 << 20
-	// lookupBudget bounds the pages one lookup may get, 3 to 4 us each. A
-	// prompt that nobody holds costs them all: 48 are 50 us more at 16 KB and
-	// find no more in the demo. Turn ends come first; a schedule that is longer
-	// is searched in strides, then between the two that matter.
-	lookupBudget = 24
-	// bytesPerToken turns bytes of text into an estimate of tokens.
-	bytesPerToken = 4
-)
-
-// prompt is what is known about a request's prompt. The zero value with a
-// reason is a request without a usable prefix.
-type prompt struct {
-	reason      body.Reason
-	tokens      int // 0: not known
-	checkpoints []fingerprint.Checkpoint
-	ringKey     uint64
-}
+// lookupBudget bounds the pages one lookup may get, 3 to 4 us each. A prompt
+// that nobody holds costs them all: 48 are 50 us more at 16 KB and find no more
+// in the demo. Turn ends come first; a schedule that is longer is searched in
+// strides, then between the two that matter.
+const lookupBudget = 24
 
 // routeBody routes by the whole body of a held request.
 func (s *stream) routeBody(raw []byte) types.Action {
@@ -51,7 +34,7 @@ func (s *stream) routeBody(raw []byte) types.Action {
 	}
 	p := prompt{reason: reason}
 	if reason == body.OK && pool != nil {
-		p = vm.fingerprint(req, pool)
+		p = vm.fingerprint(req, pool, began)
 	}
 	return s.route(pool, &p, began)
 }
@@ -63,29 +46,6 @@ func (s *stream) routeUnread(reason body.Reason) types.Action {
 	s.plugin.fleet.Refresh(began)
 	return s.route(s.plugin.fleet.PoolOf(""), &prompt{reason: reason}, began)
 }
-
-// fingerprint renders the prompt into the chain of its prefixes.
-func (vm *VM) fingerprint(req *body.Request, pool *fleet.Pool) prompt {
-	chain := &vm.chain
-	chain.Watch(uint32(pool.View.Pool.RingUnits))
-	chain.Reset(fingerprint.Salt(pool.View.Pool.Name, text(req.Model), 0, text(req.CacheSalt), fingerprint.Approximate))
-	rendered := body.Render(req, sink{chain}, renderCap)
-	p := prompt{reason: rendered.Reason, tokens: rendered.LoadBytes / bytesPerToken}
-	if rendered.TokenForm {
-		p.tokens = rendered.PromptTokens
-	}
-	if p.reason != body.OK {
-		return p
-	}
-	p.checkpoints = chain.Finish()
-	p.ringKey, _ = chain.RingKey()
-	return p
-}
-
-// sink feeds the canonical rendering to the chain.
-type sink struct{ *fingerprint.Chain }
-
-func (s sink) Text(p []byte) { s.Write(p) }
 
 // sessionOf is the session that the body names: prompt_cache_key, then user.
 func sessionOf(req *body.Request) uint64 {
@@ -104,6 +64,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	if p.reason != body.OK {
 		vm.metrics.Inc(metrics.NoKey, int(p.reason))
 	}
+	s.keepExplanation(p)
 	switch {
 	case !f.Ready():
 		return s.pass(pool, metrics.FallbackNoTable)
@@ -151,7 +112,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	} else {
 		s.keepForObserve(p.checkpoints)
 	}
-	s.announce(pool, d, steer, len(request.Matches))
+	s.announce(pool, d, p.exact(), steer, len(request.Matches))
 	vm.metrics.Decision(uint64(max(0, abi.Now()-began)) / 1000)
 	return types.ActionContinue
 }

@@ -54,6 +54,8 @@ type stream struct {
 	arrived         int64 // unix ns
 	firstTokenAt    int64 // unix ns, 0 for not seen
 
+	explanation []byte // for the response, nil unless asked for
+
 	claim books.Claim
 	usage *usage.Reader
 	kept  []fingerprint.Checkpoint

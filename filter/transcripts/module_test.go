@@ -73,6 +73,7 @@ type proxy struct {
 	module  *hostsim.Module
 	logs    []string
 	streams map[string]*exchange
+	heard   func(hostsim.Event) // every call between host and module, if set before the start
 }
 
 const vmID = "warmpath"
@@ -91,7 +92,15 @@ func start(t testing.TB, wasm []byte, config string, workers int) *proxy {
 // workers.
 func tryStart(t testing.TB, wasm []byte, config string, workers int, stopsAtHeaders bool) (*proxy, error) {
 	t.Helper()
-	p := &proxy{t: t, control: newControl(), streams: map[string]*exchange{}}
+	p := &proxy{t: t}
+	return p, p.deploy(wasm, config, workers, stopsAtHeaders)
+}
+
+// deploy starts a proxy that may have hooks set already.
+func (p *proxy) deploy(wasm []byte, config string, workers int, stopsAtHeaders bool) error {
+	t := p.t
+	t.Helper()
+	p.control, p.streams = newControl(), map[string]*exchange{}
 	clock := hostsim.NewVirtualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	p.clock = clock
 	p.calls = hostsim.NewHandDispatcher("warmpath-control")
@@ -99,7 +108,7 @@ func tryStart(t testing.TB, wasm []byte, config string, workers int, stopsAtHead
 	host, err := hostsim.NewHost(ctx, hostsim.Options{
 		Clock: clock, Calls: p.calls, CacheDir: filepath.Join(os.TempDir(), "warmpath-wazero-cache"),
 		Log:      func(e hostsim.LogEntry) { p.logs = append(p.logs, e.VM+" "+e.Level.String()+": "+e.Message) },
-		LogLevel: hostsim.LogInfo, MemoryLimitMiB: 128,
+		LogLevel: hostsim.LogInfo, MemoryLimitMiB: 128, Trace: p.heard,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +126,7 @@ func tryStart(t testing.TB, wasm []byte, config string, workers int, stopsAtHead
 		VM:      hostsim.VMConfig{Module: p.module, VMID: vmID, FailurePolicy: hostsim.FailReload},
 		Plugins: []hostsim.PluginConfig{p.config}, Workers: workers,
 	})
-	return p, err
+	return err
 }
 
 // advance moves the clock in steps and lets control answer what it is asked.

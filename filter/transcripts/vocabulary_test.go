@@ -36,6 +36,9 @@ func vocabulary(t testing.TB, seed uint64, tokens int) (file []byte, hash string
 			add(append(append([]byte(nil), earlier...), byte('a'+rng.IntN(26))))
 		}
 	}
+	for i, special := range []string{"<|im_start|>", "<|im_end|>"} {
+		spec.Added = append(spec.Added, vocab.AddedSpec{ID: uint32(tokens + i), Content: special, Special: true})
+	}
 	file, err := spec.Compile()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,180 @@
+package plugin
+
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/filter/body"
+	"github.com/warmpath/warmpath/filter/fleet"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/filter/vocabs"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/tokenizer/bpe"
+	"github.com/warmpath/warmpath/tokenizer/chat"
+)
+
+const (
+	// renderCap bounds the text that enters the chain. A megabyte is about
+	// 260,000 tokens, and its hash about 3 ms: the deepest prefix that fits
+	// the time a decision may take.
+	renderCap = 1 << 20
+	// tokenBudget bounds the text of one request that is tokenised, in the
+	// encoder's units: a byte of new text is about one, sixteen bytes that the
+	// memo knows are one. It is work and not time, so that the same prompt has
+	// the same keys in every VM.
+	tokenBudget = 100_000
+	// bytesPerToken turns bytes of text into an estimate of tokens.
+	bytesPerToken = 4
+)
+
+// prompt is what is known about a request's prompt. The zero value with a
+// reason is a request without a usable prefix.
+type prompt struct {
+	reason      body.Reason
+	mode        metrics.Mode
+	tokens      int // 0: not known
+	checkpoints []fingerprint.Checkpoint
+	ringKey     uint64
+	encoded     bpe.Result  // exact mode only
+	stopped     chat.Reason // exact mode only
+}
+
+// exact tells that the checkpoints are of the tokens that the engine will see.
+func (p *prompt) exact() bool { return p.reason == body.OK && p.mode == metrics.Exact }
+
+// tokens is what a VM needs to turn prompts into tokens. It grows to the size
+// of the requests; a VM without exact pools has none of it.
+type tokens struct {
+	renderer chat.Renderer
+	ids      []uint32
+	ends     []int // ids before the end of each turn
+}
+
+// fingerprint turns the prompt into the fingerprints of its prefixes: of the
+// tokens that the engine will see where the pool has a vocabulary in force,
+// else of the text.
+func (vm *VM) fingerprint(req *body.Request, pool *fleet.Pool, now int64) prompt {
+	template, vocabulary, mode := pool.Exact()
+	textCap := renderCap
+	if mode == metrics.Exact {
+		// The ring's key comes from the text in every mode, so that gateways
+		// agree whatever they have loaded; more of the text isn't hashed.
+		textCap = pool.View.Pool.RingUnits * fingerprint.UnitBytes
+	}
+	p, rendered := vm.approximate(req, pool, textCap)
+	if p.reason != body.OK {
+		return p
+	}
+	if mode == metrics.Exact && !vm.exact(req, pool, template, vocabulary, &rendered, now, &p) {
+		mode = metrics.Inexact
+		p, _ = vm.approximate(req, pool, renderCap)
+	}
+	p.mode = mode
+	pool.CountMode(mode)
+	return p
+}
+
+// approximate fingerprints the prompt's text.
+func (vm *VM) approximate(req *body.Request, pool *fleet.Pool, textCap int) (prompt, body.Rendering) {
+	chain := &vm.chain
+	chain.Watch(uint32(pool.View.Pool.RingUnits))
+	chain.Reset(salt(req, pool, fingerprint.Approximate))
+	rendered := body.Render(req, sink{chain}, textCap)
+	p := prompt{reason: rendered.Reason, mode: metrics.Approximate, tokens: rendered.LoadBytes / bytesPerToken}
+	if rendered.TokenForm {
+		p.tokens = rendered.PromptTokens
+	}
+	if p.reason == body.OK {
+		p.checkpoints = chain.Finish()
+		p.ringKey, _ = chain.RingKey()
+	}
+	return p, rendered
+}
+
+// exact fingerprints the prompt's tokens. It answers false where not even the
+// first unit of them can be known.
+func (vm *VM) exact(req *body.Request, pool *fleet.Pool, template chat.Template, v *vocabs.Loaded, rendered *body.Rendering, now int64, p *prompt) bool {
+	chain := &vm.chain
+	chain.Watch(0)
+	chain.Reset(salt(req, pool, fingerprint.Exact))
+	if rendered.TokenForm {
+		body.Render(req, &idSink{chain: chain}, renderCap)
+		p.checkpoints = chain.Finish()
+		return len(p.checkpoints) > 0
+	}
+	if vm.tokens == nil {
+		vm.tokens = new(tokens)
+	}
+	t := vm.tokens
+	out := t.renderer.Render(template, chat.Request{Doc: req.Doc(), Endpoint: chatEndpoints[req.Endpoint], Day: int(now / int64(24*time.Hour))}, renderCap)
+	p.stopped = out.Stopped
+	vm.metrics.Inc(metrics.ChatStopped, int(out.Stopped))
+	if len(t.ends) < len(out.Ends) {
+		t.ends = make([]int, len(out.Ends)+len(out.Ends)/2)
+	}
+	ids, encoded := v.Encoder.Encode(t.ids[:0], out.Text, bpe.Options{
+		AddSpecial: out.AddSpecial, Budget: tokenBudget, Marks: out.Ends, MarkIDs: t.ends,
+	})
+	t.ids, p.encoded = ids, encoded
+	if out.Stopped == chat.TooLong && !encoded.Exhausted {
+		ids = ids[:max(0, len(ids)-fingerprint.UnitTokens)] // what follows the cut may change the last ones
+	}
+	vm.metrics.Add(metrics.TokenizedBytes, metrics.TokenizedFresh, uint64(encoded.Fresh))
+	vm.metrics.Add(metrics.TokenizedBytes, metrics.TokenizedMemo, uint64(encoded.Memoised))
+	if encoded.Exhausted {
+		vm.metrics.Inc(metrics.TokenizedCapped, 0)
+	}
+	at := 0
+	for _, end := range t.ends[:len(out.Ends)] {
+		if end < at || end > len(ids) {
+			break // beyond the budget
+		}
+		chain.WriteTokens(ids[at:end])
+		chain.TurnEnd()
+		at = end
+	}
+	chain.WriteTokens(ids[at:])
+	p.checkpoints = chain.Finish()
+	p.tokens = len(ids)
+	if out.Stopped != chat.Complete || encoded.Exhausted || rendered.Prompts > 1 {
+		p.tokens += max(0, rendered.LoadBytes-encoded.Covered) / bytesPerToken
+	}
+	return len(p.checkpoints) > 0 || out.Stopped == chat.Complete
+}
+
+func salt(req *body.Request, pool *fleet.Pool, mode fingerprint.Mode) uint64 {
+	return fingerprint.Salt(pool.View.Pool.Name, text(req.Model), 0, text(req.CacheSalt), mode)
+}
+
+// chatEndpoints are the renderer's names of the endpoints.
+var chatEndpoints = [...]chat.Endpoint{
+	body.ChatCompletions: chat.Chat,
+	body.Completions:     chat.Completions,
+	body.Responses:       chat.Responses,
+	body.Messages:        chat.Messages,
+	body.Embeddings:      chat.Embeddings,
+	body.Models:          0,
+}
+
+// sink feeds the canonical rendering to the chain.
+type sink struct{ *fingerprint.Chain }
+
+func (s sink) Text(p []byte) { s.Write(p) }
+
+// idSink feeds a prompt that came as token ids to the chain of tokens. The
+// rendering is a mark, four bytes an id, and a mark that is too little to begin
+// another unit.
+type idSink struct {
+	chain *fingerprint.Chain
+	begun bool
+}
+
+// Text leaves the first mark out.
+func (s *idSink) Text(p []byte) {
+	if !s.begun && len(p) > 0 {
+		s.begun, p = true, p[1:]
+	}
+	s.chain.Write(p)
+}
+
+// TurnEnd ends the list.
+func (s *idSink) TurnEnd() { s.chain.TurnEnd() }
