@@ -399,6 +399,38 @@ func TestAPolicyWithABadTokenizerIsRefusedWithPlaceAndRemedy(t *testing.T) {
 	}
 }
 
+func TestAChangedVocabularyFileIsTakenOverAndABadOneIsNot(t *testing.T) {
+	dir := t.TempDir()
+	path, hash := wpv(t, dir, "a.wpv", "el")
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha), Config{Workers: specs(alpha), Policy: policyWith(path, ", exact_grace_ms: 0")})
+		<-b.s.Ready()
+		if err := b.s.SetMode("default", "observe"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		good, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, good[:len(good)-1], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if s := b.tokenizer(); s.Mode != "exact" || s.Serving != hash.String() || s.Vocabulary != hash.String() {
+			t.Errorf("after a bad file: %+v", s)
+		}
+		_, next := wpv(t, dir, "a.wpv", "ll", "el")
+		time.Sleep(20 * time.Second)
+		if s := b.tokenizer(); s.Serving != next.String() || s.Vocabulary != next.String() {
+			t.Errorf("after a good file: %+v", s)
+		}
+		if !strings.Contains(string(b.s.Policy()), `"observe"`) {
+			t.Error("the mode that was set at run time is gone")
+		}
+	})
+}
+
 func TestARestartOfControlDoesNotInterruptAnExactPool(t *testing.T) {
 	dir := t.TempDir()
 	path, hash := wpv(t, dir, "a.wpv", "el")

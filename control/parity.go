@@ -11,6 +11,7 @@ import (
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/parity"
+	"github.com/warmpath/warmpath/control/vocabulary"
 )
 
 const (
@@ -106,10 +107,16 @@ func (s *Service) parityLoop(ctx context.Context) {
 	client := &http.Client{Transport: transport}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	files := time.NewTicker(s.cfg.ReadInterval)
+	defer files.Stop()
+	refused := map[string]vocabulary.Stamp{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-files.C:
+			s.readVocabulariesAgain(refused)
+			continue
 		case <-tick.C:
 		}
 		group, asking := errgroup.WithContext(ctx)

@@ -47,8 +47,7 @@ type Service struct {
 	exact    map[string]*exactPool // by pool. Under policyMu
 	wasExact []exactMark           // before a restart. Under policyMu
 	parity   parityBook
-	offHeld  bool   // by SetOff: another policy doesn't lift it. Under policyMu
-	policyIn []byte // the document taken last, nil for a derived one. Under policyMu
+	offHeld  bool // by SetOff: another policy doesn't lift it. Under policyMu
 
 	learning   atomic.Bool
 	learnUntil time.Time
@@ -150,7 +149,6 @@ func (s *Service) firstLists() error {
 		return err
 	}
 	s.policyMu.Lock()
-	s.policyIn = s.policyDoc
 	err = s.takeDocument(d)
 	s.policyMu.Unlock()
 	if err != nil {
@@ -347,7 +345,6 @@ func (s *Service) SetPolicy(doc []byte) error {
 	}
 	s.policyMu.Lock()
 	defer s.policyMu.Unlock()
-	s.policyIn = doc
 	return s.takeDocument(d)
 }
 

@@ -71,27 +71,35 @@ func takeTokenizers(doc any) map[int]any {
 // loadTokenizers reads the tokenizers of a policy from dir, by pool.
 func loadTokenizers(source, dir string, found map[int]any, set *policy.Set, store *vocabulary.Store) (map[string]*tokenizer, error) {
 	out := map[string]*tokenizer{}
-	known := map[policy.Hash]bool{}
-	total := 0
 	for _, i := range slices.Sorted(maps.Keys(found)) {
 		place := fmt.Sprintf("pools[%d].tokenizer", i)
 		t, err := readTokenizer(place, dir, found[i], store)
 		if err != nil {
 			return nil, refusedPolicy(source, err)
 		}
-		if v := t.vocabulary; !known[v.Hash] {
-			known[v.Hash] = true
-			total += v.Bytes
-		}
-		if total > policy.MaxVocabularyBytes {
-			return nil, refusedPolicy(source, &policy.Error{
-				Place: place + ".file", Fault: fmt.Sprintf("the policy's vocabularies have %d bytes together, a gateway's VMs have room for %d", total, policy.MaxVocabularyBytes),
-				Remedy: "let pools share vocabularies, leave tokenizer out for some, or use several deployments",
-			})
-		}
 		out[set.Pools[i].Name] = t
+		if err := room(place+".file", out); err != nil {
+			return nil, refusedPolicy(source, err)
+		}
 	}
 	return out, nil
+}
+
+// room finds vocabularies that a gateway's VMs have no room for together.
+func room(place string, tokenizers map[string]*tokenizer) error {
+	sizes := map[policy.Hash]int{}
+	total := 0
+	for _, t := range tokenizers {
+		total += t.vocabulary.Bytes - sizes[t.vocabulary.Hash]
+		sizes[t.vocabulary.Hash] = t.vocabulary.Bytes
+	}
+	if total <= policy.MaxVocabularyBytes {
+		return nil
+	}
+	return &policy.Error{
+		Place: place, Fault: fmt.Sprintf("the policy's vocabularies have %d bytes together, a gateway's VMs have room for %d", total, policy.MaxVocabularyBytes),
+		Remedy: "let pools share vocabularies, leave tokenizer out for some, or use several deployments",
+	}
 }
 
 // readTokenizer reads one key tokenizer. The error is a *policy.Error.
@@ -207,4 +215,45 @@ func (t *tokenizer) readTemplate(bad func(key, fault, remedy string) error) erro
 		return bad("template", "unknown: "+t.template, "name one of "+strings.Join(chat.Families(), ", ")+", or spell it out")
 	}
 	return nil
+}
+
+// readVocabulariesAgain takes over files that have changed since they were read.
+// One that is no good is told once, and what it was before stays.
+func (s *Service) readVocabulariesAgain(refused map[string]vocabulary.Stamp) {
+	read := map[string]*vocabulary.Vocabulary{}
+	for _, t := range s.policy.Load().tokenizers {
+		path := t.vocabulary.Path
+		stamp, changed := t.vocabulary.Changed()
+		if !changed || refused[path] == stamp {
+			continue
+		}
+		v, err := s.vocabularies.Load(path)
+		if err != nil {
+			refused[path] = stamp
+			s.log.Error("changed vocabulary refused, the one before stays", "file", path, "err", err)
+			continue
+		}
+		read[path] = v
+	}
+	if len(read) == 0 {
+		return
+	}
+	err := s.editPolicy(func(d *document) (*document, error) {
+		next, err := d.edit(func(*document) error { return nil })
+		if err != nil {
+			return nil, err
+		}
+		next.tokenizers = maps.Clone(d.tokenizers)
+		for name, t := range d.tokenizers {
+			if v := read[t.vocabulary.Path]; v != nil {
+				copied := *t
+				copied.vocabulary = v
+				next.tokenizers[name] = &copied
+			}
+		}
+		return next, room("tokenizer.file", next.tokenizers)
+	})
+	if err != nil {
+		s.log.Error("changed vocabulary not taken over", "err", err)
+	}
 }

@@ -31,11 +31,11 @@ type Vocabulary struct {
 	Tokens *vocab.Vocab
 
 	file  []byte
-	stamp stamp
+	stamp Stamp
 }
 
-// stamp tells whether a file is still the one that was read.
-type stamp struct {
+// Stamp tells whether a file is still the one that was read.
+type Stamp struct {
 	size    int64
 	changed time.Time
 }
@@ -58,7 +58,7 @@ func (s *Store) Load(path string) (*Vocabulary, error) {
 	if err != nil {
 		return nil, unreadable(path, err)
 	}
-	now := stamp{info.Size(), info.ModTime()}
+	now := Stamp{info.Size(), info.ModTime()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range s.byHash {
@@ -114,11 +114,15 @@ func unreadable(path string, err error) error {
 	return &Problem{path, err.Error(), remedy}
 }
 
-// Changed reports whether the file is not as it was when v was read. A file
-// that has gone is no change: what was read stays good.
-func (v *Vocabulary) Changed() bool {
+// Changed reports whether the file is not as it was when v was read, and what it
+// is now. A file that has gone is no change: what was read stays good.
+func (v *Vocabulary) Changed() (now Stamp, changed bool) {
 	info, err := os.Stat(v.Path)
-	return err == nil && v.stamp != stamp{info.Size(), info.ModTime()}
+	if err != nil {
+		return Stamp{}, false
+	}
+	now = Stamp{info.Size(), info.ModTime()}
+	return now, v.stamp != now
 }
 
 // Shard is piece n of a vocabulary, nil for one that isn't there.
