@@ -183,7 +183,7 @@ func (e *Encoder) mergeShort(dst []uint32, size int) []uint32 {
 						a, b = a[8:], b[8:]
 						left -= 8
 					}
-					if left <= 8 && (binary.LittleEndian.Uint64(a)^binary.LittleEndian.Uint64(b))<<(64-8*left&63) == 0 {
+					if left <= 8 && (binary.LittleEndian.Uint64(a)^binary.LittleEndian.Uint64(b))<<((64-8*left)&63) == 0 {
 						rank = uint64(index)
 						break
 					}
