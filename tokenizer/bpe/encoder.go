@@ -260,6 +260,9 @@ func (e *Encoder) part(dst []uint32, text []byte, r *Result) ([]uint32, int, boo
 		plain, changed = e.normal, true
 	}
 	dst, covered, ok := e.plainParts(dst, plain)
+	if cap(e.normal) > 16*keptBytes {
+		e.normal = nil
+	}
 	switch {
 	case ok:
 		covered = len(text)

@@ -10,6 +10,8 @@ const (
 	// shortBytes is the longest piece that is merged by scanning for the lowest rank; above it a
 	// heap is faster.
 	shortBytes = 80
+	// keptBytes is the longest piece whose scratch memory, 2.6 MB, is kept for the next one.
+	keptBytes = 64 << 10
 )
 
 const none = uint32(vocab.None)
@@ -305,6 +307,9 @@ func (e *Encoder) mergeLong(dst []uint32, p []byte) []uint32 {
 	}
 	for i := 0; i < len(p); i = int(l.at[i].next) {
 		dst = append(dst, e.v.ID(l.at[i].token))
+	}
+	if len(p) > keptBytes {
+		*l = long{}
 	}
 	return dst
 }
