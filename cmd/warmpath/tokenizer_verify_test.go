@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/warmpath/warmpath/sim/live"
 	"github.com/warmpath/warmpath/tokenizer/bpe"
+	"github.com/warmpath/warmpath/tokenizer/chat"
 	"github.com/warmpath/warmpath/tokenizer/pretoken"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
 )
@@ -87,6 +89,25 @@ func TestVerifySaysTheSameOrShowsTheFirstDifference(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 1 || report.Outcome != "differs" || report.Difference.Position != 1 {
 		t.Errorf("exit %d, %v: %s", code, err, out)
+	}
+}
+
+// TestVerifyAgreesWithASimulatedWorker, which renders conversations as vLLM does.
+func TestVerifyAgreesWithASimulatedWorker(t *testing.T) {
+	path, v := smallVocabulary(t, "el")
+	template, _ := chat.ByName("chatml", "vllm")
+	w, err := live.Start(live.Config{Models: []string{"m"}, Tokenizer: &live.Tokenizer{Vocabulary: v, Template: template}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	code, out, errs := warmpath("tokenizer", "verify", "--endpoint", w.URL(), "--vocab", path, "--template", "chatml")
+	if code != 0 || !strings.Contains(out, "the same: 16 samples") || !strings.Contains(out, "of m") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	code, out, _ = warmpath("tokenizer", "verify", "--endpoint", w.URL(), "--vocab", path, "--template", "qwen2.5")
+	if code != 1 || !strings.Contains(out, `sample "one user turn"`) {
+		t.Errorf("exit %d with another template\n%s", code, out)
 	}
 }
 

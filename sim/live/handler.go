@@ -46,6 +46,11 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	case "/v1/models":
 		w.serveModels(rw)
 		return
+	case "/tokenize":
+		if r.Method == http.MethodPost {
+			w.serveTokenize(rw, r)
+			return
+		}
 	}
 	endpoint, ok := dialect.EndpointOf(r.URL.Path)
 	if !ok {
@@ -72,6 +77,7 @@ type call struct {
 	answers  [][]byte
 	out      []byte
 	tokens   []text.Token
+	prompt   []text.Token // in tokens of the worker's Tokenizer
 	wake     chan struct{}
 }
 
@@ -177,6 +183,11 @@ func (c *call) plan(w *Worker, request *dialect.Request) *dialect.Error {
 	if request.Endpoint != dialect.Chat && request.Endpoint != dialect.Completions {
 		choices = len(request.Prompts)
 	}
+	if w.exact != nil && len(request.Prompts) == 1 {
+		if tokens, ok := w.exact.prompt(request.Endpoint, c.body, c.prompt[:0]); ok {
+			c.prompt, request.Prompts[0] = tokens, tokens
+		}
+	}
 	c.requests, c.flows, c.seen = c.requests[:0], c.flows[:0], c.seen[:0]
 	for len(c.answers) < choices {
 		c.answers = append(c.answers, nil)
@@ -203,7 +214,11 @@ func (c *call) plan(w *Worker, request *dialect.Request) *dialect.Error {
 			}
 		}
 		c.tokens = append(c.tokens[:0], prompt...)
-		c.tokens = text.AppendTokens(c.tokens, c.answers[i])
+		if w.exact != nil {
+			c.tokens = w.exact.appendText(c.tokens, c.answers[i], output)
+		} else {
+			c.tokens = text.AppendTokens(c.tokens, c.answers[i])
+		}
 		c.flows[i].wake = c.wake
 		c.requests = append(c.requests, engine.Request{
 			PromptTokens: len(prompt), OutputTokens: output,

@@ -62,6 +62,9 @@ type Config struct {
 	// AlwaysUsage puts usage into every stream, as some engines do, not only
 	// with stream_options.include_usage.
 	AlwaysUsage bool
+	// Tokenizer makes the worker count and cache a model's own tokens, and
+	// answer /tokenize. Default: the pseudo tokens of package text.
+	Tokenizer *Tokenizer
 }
 
 func (c *Config) setDefaults() error {
@@ -101,6 +104,7 @@ func (c *Config) setDefaults() error {
 type Worker struct {
 	config  Config
 	address string
+	exact   *exact // nil without a Tokenizer
 
 	mu      sync.Mutex // guards what follows
 	server  *http.Server
@@ -128,6 +132,9 @@ func Start(c Config) (*Worker, error) {
 	w := &Worker{config: c, address: l.Addr().String(), lifted: make(chan struct{})}
 	if c.Name == "" {
 		w.config.Name = w.address
+	}
+	if c.Tokenizer != nil {
+		w.exact = newExact(c.Tokenizer)
 	}
 	if err := w.renew(); err != nil {
 		l.Close()
