@@ -192,7 +192,7 @@ func (r *Renderer) isFinal(m *message) bool {
 	return m.role == roleAssistant && m.numCalls == 0 && len(m.content) > 0 && !m.blank
 }
 
-// special tells whether text spells a special token: <| letters |>.
+// special tells whether text spells one of gpt-oss's special tokens.
 func special(text []byte) bool {
 	for {
 		i := bytes.Index(text, []byte("<|"))
@@ -200,12 +200,17 @@ func special(text []byte) bool {
 			return false
 		}
 		text = text[i+2:]
-		n := 0
-		for n < len(text) && (text[n] == '_' || text[n]|0x20 >= 'a' && text[n]|0x20 <= 'z' || text[n]-'0' <= 9) {
-			n++
+		n := bytes.Index(text[:min(len(text), len("reserved_200000|>"))], []byte("|>"))
+		if n < 0 {
+			continue
 		}
-		if bytes.HasPrefix(text[n:], []byte("|>")) {
+		switch name := text[:n]; string(name) {
+		case "startoftext", "endoftext", "return", "constrain", "channel", "start", "end", "message", "call", "endofprompt":
 			return true
+		default:
+			if bytes.HasPrefix(name, []byte("reserved_2")) {
+				return true
+			}
 		}
 	}
 }
@@ -320,11 +325,15 @@ func (r *Renderer) harmonyDeveloper(m *message, tools bool) bool {
 		for i := range r.tools {
 			from := len(r.out)
 			r.harmonyTool(&r.tools[i])
-			if !r.going() {
+			if len(r.out) > r.max {
+				// A part says less than the whole about how it is tokenised.
+				r.max = min(r.max, from)
 				return false
 			}
 			if special(r.out[from:]) {
 				r.stop(Unknown)
+			}
+			if r.stopped != Complete {
 				return false
 			}
 		}

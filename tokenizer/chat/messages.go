@@ -310,7 +310,7 @@ func (r *Renderer) callsOf(m *message) []call {
 func (r *Renderer) arguments(c *call) {
 	if c.object > 0 {
 		d := dumper{r: r, src: r.body}
-		d.dump(c.object)
+		d.value(c.object)
 		return
 	}
 	sglang := r.tmpl.engine == SGLang
@@ -324,7 +324,7 @@ func (r *Renderer) arguments(c *call) {
 		if sglang {
 			d.dialect = orJSON
 		}
-		i = d.dump(i)
+		i = d.value(i)
 		if !r.going() || !d.invalid && jsontext.SkipSpace(c.args, i) == len(c.args) {
 			return
 		}

@@ -132,7 +132,7 @@ func (r *Renderer) mistralTool(t *tool) {
 				break
 			}
 			d.types = r.tmpl.engine == SGLang
-			d.dump(t.parameters)
+			d.value(t.parameters)
 			d.types = false
 		}
 		if !r.going() {
@@ -141,7 +141,7 @@ func (r *Renderer) mistralTool(t *tool) {
 	}
 	if t.strict > 0 {
 		r.lit(`, "strict": `)
-		d.dump(t.strict)
+		d.value(t.strict)
 	}
 	r.lit("}}")
 }

@@ -84,6 +84,17 @@ func (d *dumper) dump(i int) int {
 	}
 }
 
+// value is dump for a whole value. One that doesn't fit lowers the cap to where
+// it begins: what comes later in it may change what was written before.
+func (d *dumper) value(i int) int {
+	r, from := d.r, len(d.r.out)
+	i = d.dump(i)
+	if len(r.out) > r.max {
+		r.max = min(r.max, from)
+	}
+	return i
+}
+
 // ok tells whether to go on.
 func (d *dumper) ok() bool { return !d.invalid && d.r.going() }
 

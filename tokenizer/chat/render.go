@@ -24,7 +24,7 @@ type Renderer struct {
 
 	out     []byte // the prompt
 	ends    []int
-	max     int // of len(out)
+	max     int // of len(out); more may be written, it is cut off
 	arena   []byte
 	stopped Reason
 

@@ -243,7 +243,7 @@ func (r *Renderer) dumpFunction(d *dumper, t *tool) {
 			continue
 		}
 		d.types = types && r.tmpl.engine == SGLang
-		d.dump(value)
+		d.value(value)
 		if !r.going() {
 			return
 		}
@@ -251,7 +251,7 @@ func (r *Renderer) dumpFunction(d *dumper, t *tool) {
 	if t.strict > 0 {
 		d.comma()
 		r.lit(`"strict": `)
-		d.dump(t.strict)
+		d.value(t.strict)
 	}
 	d.level--
 	d.line()

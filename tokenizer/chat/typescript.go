@@ -228,7 +228,7 @@ func (r *Renderer) fallback(s *schema, quoteEnum bool) {
 // compactJSON writes a value as serde_json does.
 func (r *Renderer) compactJSON(i int) {
 	d := dumper{r: r, src: r.body, dialect: serdeJSON}
-	d.dump(i)
+	d.value(i)
 	if d.invalid {
 		r.stop(Refused)
 	}

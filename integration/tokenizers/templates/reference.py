@@ -82,15 +82,22 @@ def render(env, template, conversation, tools, tokens, kwargs):
     return text
 
 
+def requests(args, family):
+    if args.bodies:
+        with open(args.bodies) as f:
+            return [line.rstrip("\n") for line in f]
+    return bodies(family, args.count)
+
+
 def harmony(args):
     """Prints gpt-oss's prompts, which have no template but a library."""
     if args.family and "gpt-oss" not in args.family or args.engine and "vllm" not in args.engine:
         return 0
-    import openai_harmony
+    import openai_harmony  # PyPI: oss-harmony
     os.environ["VLLM_SYSTEM_START_DATE"] = DAY.isoformat()
     encoding = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
     wrong = 0
-    for raw in bodies("gpt-oss", args.count):
+    for raw in requests(args, "gpt-oss"):
         out = {"family": "gpt-oss", "engine": "vllm", "day": (DAY - datetime.date(1970, 1, 1)).days, "body": raw}
         ids = None
         try:
@@ -109,16 +116,18 @@ def harmony(args):
         if ids is not None and args.real and "text" in out:
             # The text must say how it is tokenised; where it doesn't, ours must stop.
             out["apart"] = encoding.encode(out["text"], allowed_special="all") != ids
-        print(json.dumps(out))
+        print(json.dumps(out, ensure_ascii=False))
     return wrong
 
 
 def main():
+    sys.stdout.reconfigure(encoding="utf-8")
     ap = argparse.ArgumentParser()
     ap.add_argument("--packs", required=True)
     ap.add_argument("--count", type=int, default=400)
     ap.add_argument("--family", action="append")
     ap.add_argument("--engine", action="append")
+    ap.add_argument("--bodies", help="render the requests in this file, one a line, instead of made ones")
     ap.add_argument("--real", action="store_true", help="compare the emulation with vLLM itself")
     args = ap.parse_args()
     wrong = harmony(args)
@@ -143,7 +152,7 @@ def main():
             import transformers.utils.chat_template_utils as utils
             utils.datetime = type("Clock", (), {"now": staticmethod(lambda: real.datetime(DAY.year, DAY.month, DAY.day))})
         for engine in args.engine or ("vllm", "sglang"):
-            for raw in bodies(family, args.count):
+            for raw in requests(args, family):
                 out = {"family": family, "engine": engine, "day": (DAY - datetime.date(1970, 1, 1)).days, "body": raw}
                 try:
                     made = getattr(engines, engine)(raw, template)
@@ -164,7 +173,7 @@ def main():
                         print(f"emulation differs, {family}: {raw}\n vLLM      {text!r} {why}\n emulation {out.get('text')!r} {out.get('refused')}", file=sys.stderr)
                     if text is not None:
                         out["text"] = text
-                print(json.dumps(out))
+                print(json.dumps(out, ensure_ascii=False))
     if wrong:
         sys.exit(f"the emulation of vLLM differs from vLLM in {wrong} requests")
 
