@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,12 +10,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/warmpath/warmpath/control"
 	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/integration/bench"
 	"github.com/warmpath/warmpath/integration/envoyrun"
 )
 
@@ -30,7 +30,9 @@ type backend struct {
 	servers   []*http.Server
 }
 
-func startBackend(ctx context.Context) (*backend, error) {
+// startBackend starts workers and control by the shipped policy; more is YAML
+// that is added to its pool "default".
+func startBackend(ctx context.Context, more string) (*backend, error) {
 	root, err := envoyrun.Root()
 	if err != nil {
 		return nil, err
@@ -38,6 +40,13 @@ func startBackend(ctx context.Context) (*backend, error) {
 	policy, err := os.ReadFile(filepath.Join(root, "examples", "envoy", "policy.yaml"))
 	if err != nil {
 		return nil, fmt.Errorf("read the shipped policy: %w", err)
+	}
+	if more != "" {
+		const pool = "- name: default\n"
+		if bytes.Count(policy, []byte(pool)) != 1 {
+			return nil, fmt.Errorf("the shipped policy has no pool %q to add to", "default")
+		}
+		policy = bytes.Replace(policy, []byte(pool), []byte(pool+more+"\n"), 1)
 	}
 	b := &backend{ports: map[int]int{}, done: make(chan error, 1)}
 	var specs []discovery.Spec
@@ -47,7 +56,7 @@ func startBackend(ctx context.Context) (*backend, error) {
 			b.stop()
 			return nil, err
 		}
-		server := &http.Server{Handler: http.HandlerFunc(answer), ErrorLog: log.New(io.Discard, "", 0)}
+		server := &http.Server{Handler: http.HandlerFunc(bench.Answer), ErrorLog: log.New(io.Discard, "", 0)}
 		go server.Serve(listener)
 		b.servers = append(b.servers, server)
 		address := listener.Addr().String()
@@ -107,102 +116,4 @@ func (b *backend) envoy(ctx context.Context, binary, module string, threads int)
 		o.Bootstrap = func(tree envoyrun.Tree) { envoyrun.DropFilter(tree, "warmpath") }
 	}
 	return envoyrun.Start(ctx, o)
-}
-
-const reply = `{"id":"r","object":"chat.completion","model":"default","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":1,"total_tokens":101,"prompt_tokens_details":{"cached_tokens":64}}}`
-
-// Headers by which a stream is ordered.
-const (
-	chunksHeader = "x-bench-chunks"
-	everyHeader  = "x-bench-every-us"
-)
-
-// event is one chunk of a stream, about 200 bytes as engines send them.
-var event = []byte(`data: {"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1790000000,"model":"default","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}]}` + "\n\n")
-
-const lastEvents = `data: {"id":"chatcmpl-0123456789abcdef","choices":[],"usage":{"prompt_tokens":100,"completion_tokens":1000,"prompt_tokens_details":{"cached_tokens":64}}}` + "\n\ndata: [DONE]\n\n"
-
-func answer(w http.ResponseWriter, r *http.Request) {
-	io.Copy(io.Discard, r.Body)
-	chunks, _ := strconv.Atoi(r.Header.Get(chunksHeader))
-	if chunks == 0 {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, reply)
-		return
-	}
-	every, _ := strconv.Atoi(r.Header.Get(everyHeader))
-	w.Header().Set("Content-Type", "text/event-stream")
-	flush := http.NewResponseController(w)
-	tick := time.NewTicker(time.Duration(every) * time.Microsecond)
-	defer tick.Stop()
-	for range chunks {
-		select {
-		case <-tick.C:
-		case <-r.Context().Done():
-			return
-		}
-		w.Write(event)
-		flush.Flush()
-	}
-	io.WriteString(w, lastEvents)
-}
-
-// client sends requests from a few goroutines, each with its own connection.
-type client struct {
-	http  *http.Client
-	crowd int
-}
-
-func newClient(crowd int) *client {
-	return &client{crowd: crowd, http: &http.Client{
-		Transport: &http.Transport{MaxIdleConnsPerHost: crowd, DisableCompression: true},
-		Timeout:   2 * time.Minute,
-	}}
-}
-
-// all runs n requests, built by make, and returns the first error.
-func (c *client) all(ctx context.Context, n int, build func(i int) (*http.Request, error)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range c.crowd {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for i := range next {
-				if err := c.one(ctx, i, build); err != nil {
-					cancel(err)
-				}
-			}
-		}()
-	}
-	for i := range n {
-		if ctx.Err() != nil {
-			break
-		}
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	return context.Cause(ctx)
-}
-
-func (c *client) one(ctx context.Context, i int, build func(i int) (*http.Request, error)) error {
-	req, err := build(i)
-	if err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req.WithContext(ctx))
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %d", resp.StatusCode)
-	}
-	return nil
 }

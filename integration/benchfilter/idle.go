@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/warmpath/warmpath/integration/bench"
 	"github.com/warmpath/warmpath/integration/envoyrun"
 )
 
@@ -26,7 +27,7 @@ func measureIdle(ctx context.Context, o options, b *backend, binary, module stri
 		wait = 5 * time.Second
 	}
 	for _, threads := range []int{2, 16} {
-		cost := IdleCost{Threads: threads, Verdict: reported}
+		cost := IdleCost{Threads: threads, Verdict: bench.Reported}
 		for _, m := range []string{"", module} {
 			p, err := b.envoy(ctx, binary, m, threads)
 			if err != nil {
@@ -44,7 +45,7 @@ func measureIdle(ctx context.Context, o options, b *backend, binary, module stri
 			}
 		}
 		if threads == 16 {
-			cost.Budget, cost.Verdict = idleBudget, verdict(cost.With-cost.Without, idleBudget)
+			cost.Budget, cost.Verdict = idleBudget, bench.Verdict(cost.With-cost.Without, idleBudget)
 		}
 		report.Idle = append(report.Idle, cost)
 		fmt.Fprintf(o.log, "  idle, %d threads: %.2f %% of a core without, %.2f %% with\n", threads, cost.Without, cost.With)
@@ -54,7 +55,7 @@ func measureIdle(ctx context.Context, o options, b *backend, binary, module stri
 
 func idleShare(ctx context.Context, p *envoyrun.Proxy, wait time.Duration, steered bool) (float64, error) {
 	if steered {
-		if err := waitSteered(ctx, newClient(4), p); err != nil {
+		if err := waitSteered(ctx, bench.NewClient(4), p); err != nil {
 			return 0, err
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/warmpath/warmpath/integration/bench"
 	"github.com/warmpath/warmpath/integration/envoybin"
 	"github.com/warmpath/warmpath/integration/envoyrun"
 	"github.com/warmpath/warmpath/integration/modules"
@@ -37,6 +38,7 @@ type Report struct {
 	CPUs     int           `json:"cpus"`
 	Rounds   int           `json:"rounds"`
 	Requests []RequestCost `json:"requests"`
+	Exact    []ExactCost   `json:"exact"`
 	Streams  []StreamCost  `json:"streams"`
 	Idle     []IdleCost    `json:"idle"`
 	Wazero   []WazeroCost  `json:"wazero"`
@@ -61,7 +63,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.envoy, "envoy", "1.40.0", "version of Envoy")
 	flags.IntVar(&o.rounds, "rounds", 12, "alternated rounds; the median counts")
 	flags.BoolVar(&o.quick, "quick", false, "3 rounds and short streams: to see that it runs, not to quote")
-	flags.StringVar(&o.only, "only", "", "one of requests, streams, idle, wazero; all when empty")
+	flags.StringVar(&o.only, "only", "", "one of requests, exact, streams, idle, wazero; all when empty")
 	file := flags.String("json", "", "write the report here as well")
 	gate := flags.Bool("gate", false, "exit with 1 when a budget is missed")
 	if err := flags.Parse(args); err != nil {
@@ -117,7 +119,7 @@ func measure(ctx context.Context, o options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := startBackend(ctx)
+	b, err := startBackend(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +127,14 @@ func measure(ctx context.Context, o options) (*Report, error) {
 
 	report := &Report{
 		Envoy: o.envoy, CPUs: runtime.NumCPU(), Rounds: o.rounds, Passed: true,
-		Machine: machine(),
+		Machine: bench.Machine(),
 	}
 	parts := []struct {
 		name string
 		run  func() error
 	}{
 		{"requests", func() error { return measureRequests(ctx, o, b, binary, full, report) }},
+		{"exact", func() error { return measureExact(ctx, o, b, binary, full, report) }},
 		{"streams", func() error { return measureStreams(ctx, o, b, binary, full, lean, report) }},
 		{"idle", func() error { return measureIdle(ctx, o, b, binary, full, report) }},
 		{"wazero", func() error { return measureWazero(ctx, o, b, full, report) }},
@@ -147,13 +150,16 @@ func measure(ctx context.Context, o options) (*Report, error) {
 		fmt.Fprintf(o.log, "%s measured in %.0f s\n", part.name, time.Since(began).Seconds())
 	}
 	for _, r := range report.Requests {
-		report.Passed = report.Passed && r.Verdict != missed
+		report.Passed = report.Passed && r.Verdict != bench.Missed
+	}
+	for _, e := range report.Exact {
+		report.Passed = report.Passed && e.Verdict != bench.Missed
 	}
 	for _, s := range report.Streams {
-		report.Passed = report.Passed && s.Verdict != missed
+		report.Passed = report.Passed && s.Verdict != bench.Missed
 	}
 	for _, i := range report.Idle {
-		report.Passed = report.Passed && i.Verdict != missed
+		report.Passed = report.Passed && i.Verdict != bench.Missed
 	}
 	return report, nil
 }

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"os"
-	"runtime"
-	"strings"
 	"text/tabwriter"
 )
 
@@ -27,6 +23,12 @@ func (r *Report) print(w io.Writer) {
 			fmt.Fprintf(t, "%d B\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s\t\n", c.BodyBytes, c.Without, c.With, c.Added, c.Lowest, c.Highest, budget(c.Budget, "%.0f"), c.Verdict)
 		}
 	}
+	if len(r.Exact) > 0 {
+		fmt.Fprintln(t, "\nexact mode\ttext\tapproximate\texact\tadded\tlowest\thighest\tbudget\t\t")
+		for _, c := range r.Exact {
+			fmt.Fprintf(t, "%d B\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s\t\n", c.BodyBytes, c.Text, c.Approximate, c.Exact, c.Added, c.Lowest, c.Highest, budget(c.Budget, "%.0f"), c.Verdict)
+		}
+	}
 	if len(r.Streams) > 0 {
 		fmt.Fprintln(t, "\nchunks/s\tmodule\twithout\twith\tadded\tof it background\tbudget\t\t")
 		for _, c := range r.Streams {
@@ -45,20 +47,4 @@ func (r *Report) print(w io.Writer) {
 			fmt.Fprintf(t, "%d B\t%.0f\t%.0f\t%.0f\t\t\n", c.BodyBytes, c.PerRequest, c.Lowest, c.Highest)
 		}
 	}
-}
-
-// machine names the processor, for the reader of a figure.
-func machine() string {
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOOS + "/" + runtime.GOARCH
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
-			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
-		}
-	}
-	return runtime.GOOS + "/" + runtime.GOARCH
 }

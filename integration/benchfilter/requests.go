@@ -8,14 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warmpath/warmpath/integration/bench"
 	"github.com/warmpath/warmpath/integration/envoyrun"
-)
-
-// Verdicts of a figure.
-const (
-	kept     = "ok"
-	missed   = "over"
-	reported = "-" // no budget
 )
 
 // RequestCost is what one request of a size costs in Envoy.
@@ -55,21 +49,21 @@ func measureRequests(ctx context.Context, o options, b *backend, binary, module 
 		return err
 	}
 	defer with.Stop()
-	c := newClient(4)
+	c := bench.NewClient(4)
 	if err := waitSteered(ctx, c, with); err != nil {
 		return err
 	}
 	for _, size := range sizes {
-		cost := RequestCost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget, Verdict: reported}
+		cost := RequestCost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget, Verdict: bench.Reported}
 		if o.quick {
 			cost.Requests /= 4
 		}
-		bodies := newBodies(size.bytes)
+		bodies := bench.NewBodies(size.bytes)
 		var off, on, added []float64
 		for round := -1; round < o.rounds; round++ { // the first one warms up
 			batch := make([][]byte, cost.Requests)
 			for i := range batch {
-				batch[i] = bodies.next()
+				batch[i] = bodies.Next()
 			}
 			a, err := perRequest(ctx, c, without, batch)
 			if err != nil {
@@ -83,10 +77,10 @@ func measureRequests(ctx context.Context, o options, b *backend, binary, module 
 				off, on, added = append(off, a), append(on, z), append(added, z-a)
 			}
 		}
-		cost.Without, cost.With, cost.Added = median(off), median(on), median(added)
+		cost.Without, cost.With, cost.Added = bench.Median(off), bench.Median(on), bench.Median(added)
 		cost.Lowest, cost.Highest = slices.Min(added), slices.Max(added)
 		if size.budget > 0 {
-			cost.Verdict = verdict(cost.Added, size.budget)
+			cost.Verdict = bench.Verdict(cost.Added, size.budget)
 		}
 		report.Requests = append(report.Requests, cost)
 		fmt.Fprintf(o.log, "  %7d bytes: %6.0f us without, %6.0f with, %+6.0f added\n", size.bytes, cost.Without, cost.With, cost.Added)
@@ -95,19 +89,19 @@ func measureRequests(ctx context.Context, o options, b *backend, binary, module 
 }
 
 // perRequest sends a batch and returns Envoy's CPU time per request in us.
-func perRequest(ctx context.Context, c *client, p *envoyrun.Proxy, batch [][]byte) (float64, error) {
+func perRequest(ctx context.Context, c *bench.Client, p *envoyrun.Proxy, batch [][]byte) (float64, error) {
 	before, err := envoyrun.CPU(p.PID())
 	if err != nil {
 		return 0, err
 	}
-	if err := c.all(ctx, len(batch), func(i int) (*http.Request, error) { return post(p, batch[i]) }); err != nil {
+	if err := c.All(ctx, len(batch), func(i int) (*http.Request, error) { return post(p, batch[i]) }); err != nil {
 		return 0, err
 	}
 	after, err := envoyrun.CPU(p.PID())
 	if err != nil {
 		return 0, err
 	}
-	return micros(after-before) / float64(len(batch)), nil
+	return bench.Micros(after-before) / float64(len(batch)), nil
 }
 
 func post(p *envoyrun.Proxy, body []byte) (*http.Request, error) {
@@ -121,18 +115,18 @@ func post(p *envoyrun.Proxy, body []byte) (*http.Request, error) {
 
 // waitSteered returns once the module steers: a measurement of requests that
 // pass unread would be a lie.
-func waitSteered(ctx context.Context, c *client, p *envoyrun.Proxy) error {
-	bodies := newBodies(4000)
+func waitSteered(ctx context.Context, c *bench.Client, p *envoyrun.Proxy) error {
+	bodies := bench.NewBodies(4000)
 	var last string
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		if err := c.all(ctx, 16, func(int) (*http.Request, error) { return post(p, bodies.next()) }); err != nil {
+		if err := c.All(ctx, 16, func(int) (*http.Request, error) { return post(p, bodies.Next()) }); err != nil {
 			return err
 		}
 		before, err := p.Stats(ctx, `^wasmcustom\.warmpath\.`)
 		if err != nil {
 			return err
 		}
-		if err := c.all(ctx, 16, func(int) (*http.Request, error) { return post(p, bodies.next()) }); err != nil {
+		if err := c.All(ctx, 16, func(int) (*http.Request, error) { return post(p, bodies.Next()) }); err != nil {
 			return err
 		}
 		<-time.After(300 * time.Millisecond) // a tick hands the counters over
@@ -148,22 +142,4 @@ func waitSteered(ctx context.Context, c *client, p *envoyrun.Proxy) error {
 		last = fmt.Sprintf("%d of 16 looked up, %d fell back", looked, fell)
 	}
 	return fmt.Errorf("the module does not steer after 30 s (%s)", last)
-}
-
-func verdict(value, budget float64) string {
-	if value <= budget {
-		return kept
-	}
-	return missed
-}
-
-func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	if n == 0 {
-		return 0
-	}
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/warmpath/warmpath/integration/bench"
 	"github.com/warmpath/warmpath/integration/envoyrun"
 )
 
@@ -40,7 +41,7 @@ func measureStreams(ctx context.Context, o options, b *backend, binary, full, le
 		defer p.Stop()
 		proxies = append(proxies, p)
 		if v.module != "" {
-			if err := waitSteered(ctx, newClient(4), p); err != nil {
+			if err := waitSteered(ctx, bench.NewClient(4), p); err != nil {
 				return err
 			}
 		}
@@ -58,8 +59,8 @@ func measureStreams(ctx context.Context, o options, b *backend, binary, full, le
 	}
 	for _, rate := range []int{4000, 500} {
 		streams := rate / int(time.Second/pace)
-		c := newClient(streams)
-		bodies := newBodies(4000)
+		c := bench.NewClient(streams)
+		bodies := bench.NewBodies(4000)
 		costs := make([][]float64, len(variants))
 		for round := -1; round < max(3, o.rounds/2); round++ {
 			for i, p := range proxies {
@@ -78,12 +79,12 @@ func measureStreams(ctx context.Context, o options, b *backend, binary, full, le
 				added[j] = costs[i][j] - costs[0][j]
 			}
 			cost := StreamCost{
-				ChunksPerSecond: rate, Variant: variants[i].name, Verdict: reported,
-				Without: median(costs[0]), With: median(costs[i]), Added: median(added),
+				ChunksPerSecond: rate, Variant: variants[i].name, Verdict: bench.Reported,
+				Without: bench.Median(costs[0]), With: bench.Median(costs[i]), Added: bench.Median(added),
 				Background: max(0, idle[i]-idle[0]) / float64(rate),
 			}
 			if rate == 4000 && i == 1 {
-				cost.Budget, cost.Verdict = chunkBudget, verdict(cost.Added, chunkBudget)
+				cost.Budget, cost.Verdict = chunkBudget, bench.Verdict(cost.Added, chunkBudget)
 			}
 			report.Streams = append(report.Streams, cost)
 			fmt.Fprintf(o.log, "  %d chunks/s, %s: %.1f us without, %.1f with, %+.1f added (%.1f of it background)\n", rate, cost.Variant, cost.Without, cost.With, cost.Added, cost.Background)
@@ -93,20 +94,20 @@ func measureStreams(ctx context.Context, o options, b *backend, binary, full, le
 }
 
 // perChunk lets streams run side by side and returns Envoy's CPU per chunk in us.
-func perChunk(ctx context.Context, c *client, p *envoyrun.Proxy, bodies *bodies, streams, chunks int) (float64, error) {
+func perChunk(ctx context.Context, c *bench.Client, p *envoyrun.Proxy, bodies *bench.Bodies, streams, chunks int) (float64, error) {
 	batch := make([][]byte, streams)
 	for i := range batch {
-		batch[i] = bodies.next()
+		batch[i] = bodies.Next()
 	}
 	before, err := envoyrun.CPU(p.PID())
 	if err != nil {
 		return 0, err
 	}
-	err = c.all(ctx, streams, func(i int) (*http.Request, error) {
+	err = c.All(ctx, streams, func(i int) (*http.Request, error) {
 		req, err := post(p, batch[i])
 		if err == nil {
-			req.Header.Set(chunksHeader, strconv.Itoa(chunks))
-			req.Header.Set(everyHeader, strconv.Itoa(int(pace/time.Microsecond)))
+			req.Header.Set(bench.ChunksHeader, strconv.Itoa(chunks))
+			req.Header.Set(bench.EveryHeader, strconv.Itoa(int(pace/time.Microsecond)))
 		}
 		return req, err
 	})
@@ -117,5 +118,5 @@ func perChunk(ctx context.Context, c *client, p *envoyrun.Proxy, bodies *bodies,
 	if err != nil {
 		return 0, err
 	}
-	return micros(after-before) / float64(streams*chunks), nil
+	return bench.Micros(after-before) / float64(streams*chunks), nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/hostsim"
+	"github.com/warmpath/warmpath/integration/bench"
 	"github.com/warmpath/warmpath/integration/envoyrun"
 )
 
@@ -59,12 +60,12 @@ func measureWazero(ctx context.Context, o options, b *backend, module string, re
 	}
 	for _, size := range sizes {
 		cost := WazeroCost{BodyBytes: size.bytes, Requests: size.requests / 2}
-		bodies := newBodies(size.bytes)
+		bodies := bench.NewBodies(size.bytes)
 		var rounds []float64
 		for round := -1; round < max(3, o.rounds/2); round++ {
 			batch := make([][]byte, cost.Requests)
 			for i := range batch {
-				batch[i] = bodies.next()
+				batch[i] = bodies.Next()
 			}
 			before, err := envoyrun.CPU(os.Getpid())
 			if err != nil {
@@ -81,10 +82,10 @@ func measureWazero(ctx context.Context, o options, b *backend, module string, re
 				return fmt.Errorf("%d bytes: no request was steered", size.bytes)
 			}
 			if round >= 0 {
-				rounds = append(rounds, micros(after-before)/float64(len(batch)))
+				rounds = append(rounds, bench.Micros(after-before)/float64(len(batch)))
 			}
 		}
-		cost.PerRequest, cost.Lowest, cost.Highest = median(rounds), slices.Min(rounds), slices.Max(rounds)
+		cost.PerRequest, cost.Lowest, cost.Highest = bench.Median(rounds), slices.Min(rounds), slices.Max(rounds)
 		report.Wazero = append(report.Wazero, cost)
 		fmt.Fprintf(o.log, "  %7d bytes in wazero: %.0f us\n", size.bytes, cost.PerRequest)
 	}
@@ -118,18 +119,18 @@ func (l *life) request(body []byte) {
 		}
 		s.Info.UpstreamAddress, s.Info.UpstreamRequestAttemptCount = l.worker, 1
 		s.ResponseHeaders(hostsim.NewHeaderMap(":status", "200", "content-type", "application/json"), false)
-		s.ResponseData([]byte(reply), true)
+		s.ResponseData([]byte(bench.Reply), true)
 		s.Close()
 	})
 }
 
 // waitSteered returns once the VM has a table.
 func (l *life) waitSteered() error {
-	bodies := newBodies(4000)
+	bodies := bench.NewBodies(4000)
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		l.steered = 0
 		for range 8 {
-			l.request(bodies.next())
+			l.request(bodies.Next())
 		}
 		if l.steered == 8 {
 			return nil

@@ -22,6 +22,7 @@ package fingerprint
 
 import (
 	"encoding/binary"
+	"unsafe"
 
 	"github.com/minio/highwayhash"
 )
@@ -188,7 +189,15 @@ func (c *Chain) WriteString(s string) {
 }
 
 // WriteTokens chains token ids (exact mode): 16 ids are one unit, four little-endian bytes each.
+// The ids are hashed where they are and not kept, apart from a started unit.
 func (c *Chain) WriteTokens(ids []uint32) {
+	if len(ids) == 0 {
+		return
+	}
+	if littleEndian {
+		c.Write(unsafe.Slice((*byte)(unsafe.Pointer(&ids[0])), 4*len(ids)))
+		return
+	}
 	for _, id := range ids {
 		binary.LittleEndian.PutUint32(c.carry[c.carryLength:], id)
 		c.carryLength += 4
@@ -198,6 +207,10 @@ func (c *Chain) WriteTokens(ids []uint32) {
 		}
 	}
 }
+
+// littleEndian tells that a token id lies in memory as it is hashed: so in WebAssembly and on
+// every processor that matters.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // begin starts a segment from a fingerprint, or from the salt.
 func (c *Chain) begin(previous uint64) {
