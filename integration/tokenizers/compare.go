@@ -41,6 +41,8 @@ type verdict struct {
 	Documents    int          `json:"documents"`
 	RealBytes    int          `json:"realBytes"`
 	Tokens       int          `json:"tokens"`
+	Recorded     int          `json:"recorded,omitempty"` // answers of a running engine
+	Prompts      []prompts    `json:"prompts,omitempty"`
 	Differences  int          `json:"differences"`
 	First        []difference `json:"first,omitempty"`
 	ClaimsBroken []string     `json:"claimsBroken,omitempty"`
@@ -163,7 +165,22 @@ func (c cache) judge(ctx context.Context, v vocabulary, count int, docs []docume
 	one.compare(enc, real, realTheirs, true, func(i int) string { return docs[i].Name })
 	one.RealBytes = size(real)
 	one.ClaimsBroken = claims(voc, texts, theirs, added)
+	if v.Name == "qwen2.5" {
+		checked, broken, err := recorded(voc)
+		if err != nil {
+			return verdict{}, err
+		}
+		one.Recorded, one.ClaimsBroken = checked, append(one.ClaimsBroken, broken...)
+	}
 	one.Seconds = time.Since(start).Seconds()
+	if len(v.Families) > 0 {
+		if one.Prompts, err = c.judgePrompts(ctx, v, file, voc); err != nil {
+			return verdict{}, err
+		}
+		for _, p := range one.Prompts {
+			one.Differences += p.Different + p.OtherIDs
+		}
+	}
 	return one, nil
 }
 
@@ -221,6 +238,16 @@ func (o *verdict) print(w io.Writer) {
 	for _, d := range o.First {
 		fmt.Fprintf(w, "  %s, token %d\n    text   %s\n    before %s\n    ours   %s\n    theirs %s\n",
 			d.Where, d.AtToken, d.Text, d.Before, strings.Join(d.Ours, " | "), strings.Join(d.Theirs, " | "))
+	}
+	if o.Recorded > 0 {
+		fmt.Fprintf(w, "  %d answers of a running vLLM's /tokenize compared\n", o.Recorded)
+	}
+	for _, p := range o.Prompts {
+		fmt.Fprintf(w, "  prompts of %-12s %-6s %-9s %5d requests: %d equal in text and ids, %d stop early, %d refused by both, %d differ, %d other ids\n",
+			p.Family, p.Engine, p.Endpoint, p.Requests, p.Equal, p.Beginning, p.Refused, p.Different, p.OtherIDs)
+		for _, f := range p.First {
+			fmt.Fprintf(w, "    %s\n", f)
+		}
 	}
 	for _, b := range o.ClaimsBroken {
 		fmt.Fprintf(w, "  claim broken: %s\n", b)

