@@ -27,7 +27,7 @@ type HTTPCall struct {
 	Cluster  string
 	Headers  *HeaderMap // with :method, :path and :authority
 	Body     []byte
-	Trailers *HeaderMap // nil when the module gave none
+	Trailers *HeaderMap // nil when the module gave none; Envoy does not send them
 	Timeout  time.Duration
 
 	answered atomic.Bool

@@ -28,8 +28,10 @@ func (s *Stream) emitData(f *flow, data []byte, end bool) {
 		s.sink.RequestData(data, end)
 		return
 	case s.replied:
+		f.bodyBytes += len(data)
 		s.reply.Body = append(s.reply.Body, data...)
 	default:
+		f.bodyBytes += len(data)
 		s.sink.ResponseData(data, end)
 	}
 	s.responseEnded(end)

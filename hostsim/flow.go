@@ -47,7 +47,7 @@ type flow struct {
 	view     []byte // the body during a body callback
 	viewOpen bool
 
-	headerBytes, bodyBytes int // arrived
+	bodyBytes int // of a request: arrived; of a response: gone to the client
 }
 
 // bodyEnds says whether the last piece of body is also the end of the stream.
@@ -109,7 +109,6 @@ func (s *Stream) aborted(f *flow, before bool) bool {
 
 func (s *Stream) onHeaders(f *flow, headers *HeaderMap, end bool) {
 	f.started, f.headers, f.ended = true, headers, end
-	f.headerBytes = headers.ByteSize()
 	if skip, stop := s.blocked(f); stop {
 		return
 	} else if skip {
@@ -153,7 +152,9 @@ func (s *Stream) onData(f *flow, data []byte, end bool) {
 		return
 	}
 	f.ended = end
-	f.bodyBytes += len(data)
+	if f.dir == request {
+		f.bodyBytes += len(data)
+	}
 	if f.state == stopAll {
 		if skip, stop := s.blocked(f); !skip && !stop {
 			f.hold(data)

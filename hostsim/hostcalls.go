@@ -167,9 +167,9 @@ var systemCalls = []hostCall{
 		if !ok {
 			return statusInvalidMemory
 		}
-		value, ok := in.property(in.who(), splitPath(path))
-		if !ok {
-			return statusNotFound
+		value, st := in.getProperty(in.who(), splitPath(path))
+		if st != statusOK {
+			return st
 		}
 		return in.give(value, uint32(a[2]), uint32(a[3]))
 	}},

@@ -56,8 +56,8 @@ var headerCalls = []hostCall{
 		return in.givePairs(m.Fields(), uint32(a[1]), uint32(a[2]))
 	}},
 	{"proxy_get_header_map_size", "ii", func(in *instance, a []uint64) status {
-		m, _ := in.who().headerMap(a[0])
-		if m == nil {
+		m, writable := in.who().headerMap(a[0])
+		if m == nil || !writable { // not in the access log, where it can be read
 			return statusBadArgument
 		}
 		return in.putU32(a[1], uint32(m.ByteSize()))
@@ -274,9 +274,10 @@ var streamCalls = []hostCall{
 		}
 		body = append([]byte(nil), body...)
 		s := in.who().stream
-		if s == nil {
+		if s == nil || s.answered {
 			return statusOK
 		}
+		s.answered = true
 		code := int(a[0])
 		in.later(func() { s.localReply(code, headers, body, details) })
 		return statusOK

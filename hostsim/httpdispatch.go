@@ -129,13 +129,6 @@ func newCallRequest(ctx context.Context, base *url.URL, call *HTTPCall) (*http.R
 			req.Header.Add(f.Key, f.Value)
 		}
 	}
-	if call.Trailers.Len() > 0 {
-		req.Trailer = http.Header{}
-		for _, f := range call.Trailers.Fields() {
-			req.Trailer.Add(f.Key, f.Value)
-		}
-		req.ContentLength = -1
-	}
 	return req, nil
 }
 

@@ -34,15 +34,13 @@ func textProperty(s string) ([]byte, bool) { return []byte(s), s != "" }
 
 func durationProperty(d time.Duration) ([]byte, bool) { return intProperty(int64(d)) }
 
-// headersProperty answers request.headers and the like: the whole map, or one
-// value.
+// headersProperty answers request.headers and the like: the whole map (empty when
+// it is not there), or one value.
 func headersProperty(m *HeaderMap, rest []string) ([]byte, bool) {
-	if m == nil {
-		return nil, false
-	}
 	if len(rest) == 0 {
-		b := make([]byte, pairsSize(m.fields))
-		putPairs(b, m.fields)
+		fields := m.Fields()
+		b := make([]byte, pairsSize(fields))
+		putPairs(b, fields)
 		return b, true
 	}
 	v, ok := m.Get(strings.Join(rest, "."))
@@ -64,6 +62,27 @@ func portProperty(address string) ([]byte, bool) {
 		return nil, false
 	}
 	return intProperty(int64(n))
+}
+
+// property finds a value, or says why there is none.
+func (in *instance) getProperty(c callContext, path []string) ([]byte, status) {
+	value, ok := in.property(c, path)
+	switch {
+	case ok:
+		return value, statusOK
+	case c.stream != nil && len(path) == 1 && isPropertyMap(path[0]):
+		return nil, statusSerialization // it is there, but not as bytes
+	}
+	return nil, statusNotFound
+}
+
+// isPropertyMap says whether a name stands for a group of properties.
+func isPropertyMap(name string) bool {
+	switch name {
+	case "request", "response", "connection", "upstream", "source", "destination":
+		return true
+	}
+	return false
 }
 
 func (in *instance) property(c callContext, path []string) ([]byte, bool) {
@@ -101,9 +120,9 @@ func (in *instance) property(c callContext, path []string) ([]byte, bool) {
 	info := &s.Info
 	switch path[0] {
 	case "request":
-		return s.requestProperty(rest)
+		return s.requestProperty(c, rest)
 	case "response":
-		return s.responseProperty(rest)
+		return s.responseProperty(c, rest)
 	case "filter_state":
 		key := strings.Join(rest, ".")
 		v, ok := s.filterState[strings.TrimPrefix(key, "wasm.")]
@@ -124,7 +143,9 @@ func (in *instance) property(c callContext, path []string) ([]byte, bool) {
 			return intProperty(int64(info.ConnectionID))
 		}
 	case "connection_id":
-		return intProperty(int64(info.ConnectionID))
+		if len(rest) == 0 {
+			return intProperty(int64(info.ConnectionID))
+		}
 	case "upstream":
 		switch first() {
 		case "address":
@@ -134,7 +155,7 @@ func (in *instance) property(c callContext, path []string) ([]byte, bool) {
 		case "local_address":
 			return textProperty(info.UpstreamLocalAddress)
 		case "transport_failure_reason":
-			return textProperty(info.UpstreamTransportFailureReason)
+			return []byte(info.UpstreamTransportFailureReason), info.UpstreamAddress != ""
 		case "request_attempt_count":
 			v, _ := intProperty(int64(info.UpstreamRequestAttemptCount))
 			return v, info.UpstreamRequestAttemptCount > 0
@@ -154,11 +175,13 @@ func (in *instance) property(c callContext, path []string) ([]byte, bool) {
 	return nil, false
 }
 
-func (s *Stream) requestProperty(path []string) ([]byte, bool) {
+// requestProperty answers below "request". What comes from the headers is there
+// while the module may see them, no longer: not in the response's callbacks.
+func (s *Stream) requestProperty(c callContext, path []string) ([]byte, bool) {
 	if len(path) == 0 {
 		return nil, false
 	}
-	h := s.req.headers
+	h, _ := c.headerMap(mapRequestHeaders)
 	switch path[0] {
 	case "headers":
 		return headersProperty(h, path[1:])
@@ -198,29 +221,34 @@ func (s *Stream) requestProperty(path []string) ([]byte, bool) {
 		return durationProperty(s.endTime.Sub(s.Info.StartTime))
 	case "size":
 		if v, ok := h.Get("content-length"); ok {
-			if n, err := strconv.ParseInt(v, 10, 64); err == nil {
-				return intProperty(n)
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil {
+				return nil, false
 			}
+			return intProperty(n)
 		}
 		return intProperty(int64(s.req.bodyBytes))
+	case "headers_bytes":
+		return intProperty(int64(h.ByteSize()))
 	case "total_size":
-		return intProperty(int64(s.req.headerBytes + s.req.bodyBytes + s.req.trailers.ByteSize()))
+		return intProperty(int64(h.ByteSize() + s.req.bodyBytes))
 	}
 	return nil, false
 }
 
-func (s *Stream) responseProperty(path []string) ([]byte, bool) {
+func (s *Stream) responseProperty(c callContext, path []string) ([]byte, bool) {
 	if len(path) == 0 {
 		return nil, false
 	}
-	h := s.resp.headers
+	h, _ := c.headerMap(mapResponseHeaders)
+	trailers, _ := c.headerMap(mapResponseTrailers)
 	switch path[0] {
 	case "headers":
 		return headersProperty(h, path[1:])
 	case "trailers":
-		return headersProperty(s.resp.trailers, path[1:])
-	case "code":
-		n, err := strconv.ParseInt(h.Value(":status"), 10, 64)
+		return headersProperty(trailers, path[1:])
+	case "code": // the proxy remembers it
+		n, err := strconv.ParseInt(s.resp.headers.Value(":status"), 10, 64)
 		if err != nil {
 			return nil, false
 		}
@@ -229,19 +257,24 @@ func (s *Stream) responseProperty(path []string) ([]byte, bool) {
 		return textProperty(s.Info.ResponseCodeDetails)
 	case "flags":
 		return intProperty(int64(s.Info.ResponseFlags))
-	case "size":
+	case "size": // what has gone to the client, not what has arrived
 		return intProperty(int64(s.resp.bodyBytes))
+	case "headers_bytes":
+		return intProperty(int64(h.ByteSize()))
 	case "total_size":
-		return intProperty(int64(s.resp.headerBytes + s.resp.bodyBytes + s.resp.trailers.ByteSize()))
+		return intProperty(int64(h.ByteSize() + s.resp.bodyBytes + trailers.ByteSize()))
 	case "backend_latency":
 		if s.Info.BackendLatency == 0 {
 			return nil, false
 		}
 		return durationProperty(s.Info.BackendLatency)
 	case "grpc_status":
-		v, ok := s.resp.trailers.Get("grpc-status")
+		v, ok := trailers.Get("grpc-status")
 		if !ok {
-			v = h.Value("grpc-status")
+			v, ok = h.Get("grpc-status")
+		}
+		if !ok {
+			return grpcFromHTTP(s.resp.headers.Value(":status"))
 		}
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
@@ -250,4 +283,24 @@ func (s *Stream) responseProperty(path []string) ([]byte, bool) {
 		return intProperty(n)
 	}
 	return nil, false
+}
+
+// grpcFromHTTP is the gRPC status that a plain HTTP answer stands for (gRPC's
+// http-grpc-status-mapping).
+func grpcFromHTTP(code string) ([]byte, bool) {
+	switch code {
+	case "":
+		return nil, false
+	case "400":
+		return intProperty(13) // Internal
+	case "401":
+		return intProperty(16) // Unauthenticated
+	case "403":
+		return intProperty(7) // PermissionDenied
+	case "404":
+		return intProperty(12) // Unimplemented
+	case "429", "502", "503", "504":
+		return intProperty(14) // Unavailable
+	}
+	return intProperty(2) // Unknown
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // sharedStore is the process-wide state behind shared data and shared queues,
@@ -13,6 +14,7 @@ type sharedStore struct {
 	spaces map[string]*sharedSpace
 	queues map[uint32]*sharedQueue // by token, process-wide as in Envoy
 	nextID uint32
+	cas    atomic.Uint32
 }
 
 // sharedSpace is what the VMs of one vm_id share.
@@ -21,7 +23,7 @@ type sharedSpace struct {
 	refs   int // VMs; guarded by sharedStore.mu
 	mu     sync.Mutex
 	data   map[string]sharedValue
-	cas    uint32
+	cas    *atomic.Uint32          // the last one given; one for all spaces, as in Envoy
 	queues map[string]*sharedQueue // guarded by sharedStore.mu
 }
 
@@ -50,7 +52,7 @@ func (s *sharedStore) acquire(vmID string) *sharedSpace {
 	defer s.mu.Unlock()
 	space := s.spaces[vmID]
 	if space == nil {
-		space = &sharedSpace{vmID: vmID, data: map[string]sharedValue{}, queues: map[string]*sharedQueue{}}
+		space = &sharedSpace{vmID: vmID, cas: &s.cas, data: map[string]sharedValue{}, queues: map[string]*sharedQueue{}}
 		s.spaces[vmID] = space
 	}
 	space.refs++
@@ -93,10 +95,11 @@ func (sp *sharedSpace) set(key, value []byte, cas uint32) status {
 	if old, ok := sp.data[string(key)]; ok && cas != 0 && cas != old.cas {
 		return statusCasMismatch
 	}
-	if sp.cas++; sp.cas == 0 {
-		sp.cas++ // 0 means "unconditional" to a writer
+	next := sp.cas.Add(1)
+	for next == 0 { // means "unconditional" to a writer
+		next = sp.cas.Add(1)
 	}
-	sp.data[string(key)] = sharedValue{bytes: v, cas: sp.cas}
+	sp.data[string(key)] = sharedValue{bytes: v, cas: next}
 	return statusOK
 }
 

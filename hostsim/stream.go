@@ -78,6 +78,7 @@ const (
 	FlagUpstreamRetryLimitExceeded      ResponseFlags = 1 << 15 // URX
 	FlagStreamIdleTimeout               ResponseFlags = 1 << 16 // SI
 	FlagDurationTimeout                 ResponseFlags = 1 << 22 // DT
+	FlagDownstreamRemoteReset           ResponseFlags = 1 << 28 // DR, the client reset its HTTP/2 stream
 )
 
 // response.code_details that the host sets itself.
@@ -87,6 +88,7 @@ const (
 	detailsRequestTooLarge = "request_payload_too_large"
 	detailsReplyTooLarge   = "response_payload_too_large"
 	detailsClientGone      = "downstream_remote_disconnect"
+	detailsClientReset     = "http2.remote_reset"
 )
 
 // Stream is one HTTP request in a plugin. Feed it what arrives; what the module
@@ -108,6 +110,7 @@ type Stream struct {
 	refuse   bool // answer 503
 	replied  bool // a local reply is under way or out
 	direct   bool // ... and skips the module
+	answered bool // proxy_send_local_response was called: only the first call counts
 	finished bool
 	logPhase bool
 	endTime  time.Time
@@ -134,7 +137,7 @@ func (p *Plugin) NewStream(sink Sink) *Stream {
 	switch {
 	case vm.draining:
 		s.bypass = true
-	case vm.ready() && p.root() != nil: // a reload makes a new root
+	case vm.ready(p): // a reload makes a new root
 		root := p.root()
 		root.streams++
 		s.root, s.in = root, root.in
@@ -236,24 +239,30 @@ func (s *Stream) UpstreamReset(reason string) {
 	default:
 		s.Info.ResponseFlags |= FlagUpstreamConnectionTermination
 	}
+	details := "upstream_reset_before_response_started{" + code + "}"
 	if s.resp.started {
-		s.reset("upstream_reset_after_response_started{" + code + "}")
-		return
+		details = "upstream_reset_after_response_started{" + code + "}"
 	}
-	s.localReply(503, nil, []byte("upstream connect error or disconnect/reset before headers. reset reason: "+reason),
-		"upstream_reset_before_response_started{"+code+"}")
+	// Once response headers are out this cuts; a response that is still held gives
+	// way to the 503, whose text is the same.
+	s.localReply(503, nil, []byte("upstream connect error or disconnect/reset before headers. reset reason: "+reason), details)
 }
 
 // Close tells that the client went away, or that the embedder is done with the
 // stream. After the response's end it does nothing; before, response.flags gets
-// DownstreamConnectionTermination. The Sink is not called.
+// DownstreamConnectionTermination, or keeps DownstreamRemoteReset if the
+// embedder has set it. The Sink is not called.
 func (s *Stream) Close() {
 	if s.finished {
 		return
 	}
-	s.Info.ResponseFlags |= FlagDownstreamConnectionTermination
+	details := detailsClientReset
+	if s.Info.ResponseFlags&FlagDownstreamRemoteReset == 0 {
+		s.Info.ResponseFlags |= FlagDownstreamConnectionTermination
+		details = detailsClientGone
+	}
 	if s.Info.ResponseCodeDetails == "" || s.Info.ResponseCodeDetails == "via_upstream" {
-		s.Info.ResponseCodeDetails = detailsClientGone
+		s.Info.ResponseCodeDetails = details
 	}
 	s.finish()
 }

@@ -262,8 +262,9 @@ func (vm *VM) openStreams() []*Stream {
 }
 
 // Reload replaces a trapped instance now, whatever the back-off: fresh memory,
-// every plugin started again. It does nothing on a healthy VM. On error the VM
-// stays failed, with a new back-off.
+// every plugin started again. (By itself a VM starts each plugin with the first
+// stream that needs it, as Envoy does.) It does nothing on a healthy VM. On error
+// the VM stays failed, with a new back-off.
 func (vm *VM) Reload(ctx context.Context) error {
 	if vm.closed {
 		return fmt.Errorf("reload %s: it is closed: %w", vm.cfg.Name, ErrFailed)
@@ -271,42 +272,73 @@ func (vm *VM) Reload(ctx context.Context) error {
 	if vm.inst != nil && !vm.inst.dead() {
 		return nil
 	}
-	inst, err := newInstance(ctx, vm)
-	if err == nil {
-		vm.inst = inst
-		for _, p := range vm.plugins {
-			p.roots = nil
-			if err = p.start(p.cfg); err != nil {
-				break
-			}
+	if err := vm.renew(ctx); err != nil {
+		return err
+	}
+	for _, p := range vm.plugins {
+		if err := vm.restart(p); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		if inst != nil {
-			inst.close()
-		}
-		if errors.Is(err, ErrRejected) { // a trap has set its own back-off
-			vm.downUntil = vm.host.Now().Add(max(vm.backoff, vm.cfg.ReloadBackoff))
-		}
-		return fmt.Errorf("reload %s: %w", vm.cfg.Name, err)
-	}
-	vm.failed.Store(false)
-	vm.reloads.Add(1)
-	vm.host.log(LogEntry{VM: vm.cfg.Name, Level: LogInfo, Message: "wasm VM reloaded"})
+	vm.reloaded()
 	return nil
 }
 
-// ready says whether new streams may enter the module, reloading if it is time.
-func (vm *VM) ready() bool {
-	if vm.inst != nil && !vm.inst.dead() {
-		return true
+// renew makes a fresh instance, without plugins.
+func (vm *VM) renew(ctx context.Context) error {
+	inst, err := newInstance(ctx, vm)
+	if err != nil {
+		return fmt.Errorf("reload %s: %w", vm.cfg.Name, err)
 	}
-	if vm.cfg.FailurePolicy != FailReload || vm.closed || vm.host.Now().Before(vm.downUntil) {
-		return false
+	vm.inst = inst
+	for _, p := range vm.plugins {
+		p.roots = nil
 	}
-	if err := vm.Reload(context.Background()); err != nil {
-		vm.host.log(LogEntry{VM: vm.cfg.Name, Level: LogError, Message: err.Error()})
-		return false
+	return nil
+}
+
+// restart starts a plugin in a fresh instance; on error the instance is given up.
+func (vm *VM) restart(p *Plugin) error {
+	err := p.start(p.cfg)
+	if err == nil {
+		return nil
+	}
+	vm.inst.close()
+	vm.failed.Store(true)
+	if errors.Is(err, ErrRejected) { // a trap has set its own back-off
+		vm.downUntil = vm.host.Now().Add(max(vm.backoff, vm.cfg.ReloadBackoff))
+	}
+	return fmt.Errorf("reload %s: %w", vm.cfg.Name, err)
+}
+
+func (vm *VM) reloaded() {
+	vm.failed.Store(false)
+	vm.reloads.Add(1)
+	vm.host.log(LogEntry{VM: vm.cfg.Name, Level: LogInfo, Message: "wasm VM reloaded"})
+}
+
+// ready says whether new streams of p may enter the module, reloading if it is
+// time.
+func (vm *VM) ready(p *Plugin) bool {
+	fresh := false
+	if vm.inst == nil || vm.inst.dead() {
+		if vm.cfg.FailurePolicy != FailReload || vm.closed || vm.host.Now().Before(vm.downUntil) {
+			return false
+		}
+		if err := vm.renew(context.Background()); err != nil {
+			vm.host.log(LogEntry{VM: vm.cfg.Name, Level: LogError, Message: err.Error()})
+			return false
+		}
+		fresh = true
+	}
+	if p.root() == nil {
+		if err := vm.restart(p); err != nil {
+			vm.host.log(LogEntry{VM: vm.cfg.Name, Level: LogError, Message: err.Error()})
+			return false
+		}
+	}
+	if fresh {
+		vm.reloaded()
 	}
 	return true
 }

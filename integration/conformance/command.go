@@ -18,6 +18,8 @@ type Setup struct {
 	IdleTimeout      time.Duration // stream_idle_timeout; 0: none
 	ShowMain         bool          // the main thread's VMs are in the transcript too
 	Plugins          []*PluginSetup
+
+	counted map[string][]string // see number
 }
 
 // PluginSetup is one plugin of the chain.

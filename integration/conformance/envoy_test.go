@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 
 var (
 	rewrite   = flag.Bool("rewrite", false, "write what the first Envoy does into the scenario files")
-	only      = flag.String("only", "", "play the scenarios whose names contain this")
+	only      = flag.String("only", "", "play the scenarios whose names match this regular expression")
 	tableFile = flag.String("table", "", "write the table of scenarios and versions here, as Markdown")
 )
 
@@ -93,9 +94,13 @@ func playOn(t *testing.T, version string, all []*Scenario, rewrite bool) map[str
 	}
 	defer e.Stop()
 	e.Recording = rewrite
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		t.Fatal(err)
+	}
 	verdicts := map[string]string{}
 	for _, sc := range all {
-		if !strings.Contains(sc.Name, *only) {
+		if !wanted.MatchString(sc.Name) {
 			continue
 		}
 		begin := time.Now()

@@ -31,6 +31,7 @@ type simProxy struct {
 	journal  *journal
 	scenario string
 	host     *hostsim.Host
+	clock    *hostsim.VirtualClock
 	setup    *Setup
 	modules  map[string]*hostsim.Module
 	fleets   map[string]*simFleet // by vmKey
@@ -49,8 +50,9 @@ var simStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func (p *simProxy) start(ctx context.Context, setup *Setup) (err error) {
 	p.setup = setup
+	p.clock = hostsim.NewVirtualClock(simStart)
 	p.host, err = hostsim.NewHost(ctx, hostsim.Options{
-		Clock: hostsim.NewVirtualClock(simStart), Calls: p, Log: p.log, LogLevel: hostsim.LogInfo,
+		Clock: p.clock, Calls: p, Log: p.log, LogLevel: hostsim.LogInfo,
 		CacheDir: p.sim.CacheDir, Node: hostsim.Node{ID: nodeID, Cluster: nodeCluster},
 	})
 	if err != nil {
@@ -207,15 +209,12 @@ func (p *simProxy) Dispatch(call *hostsim.HTTPCall) func() {
 	}
 	pending := &simCall{call: call}
 	p.calls = append(p.calls, pending)
-	end := len(call.Body) == 0 && call.Trailers == nil
+	end := len(call.Body) == 0
 	h := call.Headers.Clone()
 	h.Add(":scheme", "http") // by the router
 	p.journal.add(event{actor: control, Action: Action{Headers: h.Fields(), End: end}})
 	if len(call.Body) > 0 {
-		p.journal.add(event{actor: control, Action: Action{Kind: Data, Data: call.Body, End: call.Trailers == nil}})
-	}
-	if call.Trailers != nil {
-		p.journal.add(event{actor: control, Action: Action{Kind: Trailers, Headers: call.Trailers.Fields()}})
+		p.journal.add(event{actor: control, Action: Action{Kind: Data, Data: call.Body, End: true}})
 	}
 	return func() {
 		if at := slices.Index(p.calls, pending); at >= 0 {

@@ -14,6 +14,9 @@ type simStream struct {
 	p    *simProxy
 	name string
 	s    *hostsim.Stream
+	vm   *hostsim.VM
+
+	stopIdle func()
 
 	sentUp    bool // request headers have gone to the upstream
 	upEnded   bool // the request has, whole
@@ -32,7 +35,7 @@ func (p *simProxy) open(a Action) error {
 			if plugin != name && len(p.setup.Plugins) > 1 {
 				continue
 			}
-			s := &simStream{p: p, name: a.Stream, clientEnd: a.End}
+			s := &simStream{p: p, name: a.Stream, clientEnd: a.End, vm: f.Workers[0]}
 			p.streams[a.Stream] = s
 			s.s = f.Plugins[0][i].NewStream(s)
 			info := &s.s.Info
@@ -43,6 +46,7 @@ func (p *simProxy) open(a Action) error {
 			}
 			info.RouteName, info.ClusterName = routeName, p.setup.cluster()
 			s.s.RequestHeaders(p.arriving(a), a.End)
+			s.restartIdle()
 			return nil
 		}
 	}
@@ -96,7 +100,22 @@ func (s *Setup) bufferLimit() int {
 	return defaultWindowBytes
 }
 
+// restartIdle is the connection manager's stream_idle_timeout: it counts from
+// the last piece in either direction.
+func (s *simStream) restartIdle() {
+	if s.stopIdle != nil {
+		s.stopIdle()
+	}
+	if limit := s.p.setup.IdleTimeout; limit > 0 && !s.s.Done() {
+		s.stopIdle = s.p.clock.AfterFunc(limit, func() {
+			s.s.Info.ResponseFlags |= hostsim.FlagStreamIdleTimeout
+			s.s.SendLocalReply(504, nil, []byte("stream timeout"), "stream_idle_timeout")
+		})
+	}
+}
+
 func (s *simStream) fromClient(a Action) {
+	defer s.restartIdle()
 	s.clientEnd = s.clientEnd || a.End
 	switch a.Kind {
 	case Data:
@@ -104,6 +123,9 @@ func (s *simStream) fromClient(a Action) {
 	case Trailers:
 		s.s.RequestTrailers(headerMap(a.Headers))
 	default:
+		if a.Kind == Reset && !s.p.setup.HTTP1 {
+			s.s.Info.ResponseFlags |= hostsim.FlagDownstreamRemoteReset
+		}
 		s.s.Close()
 		s.giveUp()
 	}
@@ -139,6 +161,7 @@ func (s *simStream) fromUpstream(a Action) error {
 	if s.gaveUp {
 		return nil
 	}
+	defer s.restartIdle()
 	info := &s.s.Info
 	info.UpstreamAddress, info.UpstreamLocalAddress, info.UpstreamRequestAttemptCount = "127.0.0.1:9000", "127.0.0.1:41000", 1
 	s.answered = a.End
@@ -199,6 +222,11 @@ func (s *simStream) toClient(a Action) {
 // RequestHeaders implements hostsim.Sink.
 func (s *simStream) RequestHeaders(h *hostsim.HeaderMap, end bool) {
 	fields := h.Clone().Fields()
+	if _, ok := h.Get("x-forwarded-proto"); !ok { // the router finds no route without it
+		s.s.Info.ResponseFlags |= hostsim.FlagNoRouteFound
+		s.vm.Post(func() { s.s.SendLocalReply(404, nil, nil, "route_not_found") })
+		return
+	}
 	if s.p.setup.HTTP1 { // a request line and Host
 		var line []hostsim.Header
 		for _, key := range []string{":method", ":path", ":authority"} {

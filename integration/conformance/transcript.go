@@ -89,7 +89,7 @@ func transcript(events []event, setup *Setup) []string {
 			if setup.ShowMain {
 				line = e.stream + ": " + line
 			}
-			lines = append(lines, loopback.ReplaceAllString(line, "127.0.0.1:PORT"))
+			lines = append(lines, setup.number(loopback.ReplaceAllString(line, "127.0.0.1:PORT")))
 			continue
 		}
 		for e.Kind == Data && !e.End && i+1 < len(events) && events[i+1].Kind == Data &&
@@ -105,6 +105,28 @@ func transcript(events []event, setup *Setup) []string {
 		lines = append(lines, e.text())
 	}
 	return lines
+}
+
+// counted matches numbers that a whole process counts, whoever else it serves.
+var counted = regexp.MustCompile(`\b(cas|queue) (\d+)$`)
+
+// number gives such numbers names in the order in which a scenario meets them.
+func (s *Setup) number(line string) string {
+	return counted.ReplaceAllStringFunc(line, func(match string) string {
+		kind, _, _ := strings.Cut(match, " ")
+		if match == "cas 0" || match == "queue 0" {
+			return match
+		}
+		at := slices.Index(s.counted[kind], match)
+		if at < 0 {
+			if s.counted == nil {
+				s.counted = map[string][]string{}
+			}
+			s.counted[kind] = append(s.counted[kind], match)
+			at = len(s.counted[kind]) - 1
+		}
+		return fmt.Sprintf("%s #%d", kind, at+1)
+	})
 }
 
 func (e event) text() string {

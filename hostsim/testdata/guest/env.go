@@ -296,6 +296,10 @@ func perform(id uint32, w []string) {
 			return
 		}
 		say(st, strconv.Quote(v))
+	case "propsize":
+		key := strings.ReplaceAll(w[1], "/", "\x00")
+		st := proxyGetProperty(ptr(key), size(key), p, n)
+		say(st, itoa(outSize), "bytes")
 	case "setprop":
 		say(proxySetProperty(ptr(w[1]), size(w[1]), ptr(w[2]), size(w[2])))
 	case "sget":
