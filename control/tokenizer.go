@@ -15,7 +15,7 @@ import (
 	"github.com/warmpath/warmpath/tokenizer/chat"
 )
 
-// Parity says what a pool's workers must have shown before its fingerprints are
+// parityRule says what a pool's workers must have shown before its fingerprints are
 // over tokens.
 type parityRule string
 
@@ -46,9 +46,9 @@ type tokenizer struct {
 	chat       chat.Template
 }
 
-// same tells whether fingerprints under a and b are the same.
-func (a *tokenizer) same(b *tokenizer) bool {
-	return a != nil && b != nil && a.vocabulary.Hash == b.vocabulary.Hash && a.template == b.template && a.engine == b.engine
+// same tells whether fingerprints under both are the same.
+func (t *tokenizer) same(o *tokenizer) bool {
+	return t != nil && o != nil && t.vocabulary.Hash == o.vocabulary.Hash && t.template == o.template && t.engine == o.engine
 }
 
 // takeTokenizers cuts the keys tokenizer out of a policy: the gateways' readers
@@ -179,9 +179,8 @@ func number(v any) (float64, bool) {
 
 // readTemplate reads the template, by name or spelled out, for the engine.
 func (t *tokenizer) readTemplate(bad func(key, fault, remedy string) error) error {
-	engines := "vllm or sglang"
 	if t.engine != "vllm" && t.engine != "sglang" {
-		return bad("engine", fmt.Sprintf("unknown: %q", t.engine), "use "+engines)
+		return bad("engine", fmt.Sprintf("unknown: %q", t.engine), "use vllm or sglang")
 	}
 	switch v := t.written["template"].(type) {
 	case string:
