@@ -27,8 +27,8 @@ const (
 	// None is "no such token", as an index and as an id.
 	None = 1<<32 - 1
 
-	// MaxFileBytes bounds a file: 200,000 tokens take about 4.3 MB.
-	MaxFileBytes = 32 << 20
+	// MaxFileBytes bounds a file, as the policy does: 200,000 tokens take about 4.3 MB.
+	MaxFileBytes = 12 << 20
 	// MaxTokenBytes bounds one token. Known vocabularies end at 128 bytes.
 	MaxTokenBytes = 1024
 	// MaxIndexes bounds the number of BPE tokens: an index has 20 bits in a slot.
