@@ -124,6 +124,10 @@ istio-test: ## Check the Istio examples against Istio's own definitions
 bench-filter: build wasm ## Measure what the filter costs in Envoy and in wazero (JSON)
 	@$(GO) run ./integration/benchfilter $(BENCH)
 
+.PHONY: bench-gateway
+bench-gateway: wasm ## Measure what the module costs in the embedded gateway (JSON)
+	@$(GO) run ./integration/benchgateway --module bin/warmpath.wasm $(BENCH)
+
 .PHONY: bench-table
 bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick)
 	@$(GO) run ./integration/benchtable $(BENCH)
@@ -160,6 +164,10 @@ soak: wasm ## A million requests: longest callback, VM memory (SOAK='--requests 
 .PHONY: explore
 explore: ## Try a thousand interleavings of the VMs of one proxy (EXPLORE=5000)
 	$(GO) test ./filter/transcripts -run Interleaving -count=1 -timeout 60m -interleavings $(EXPLORE)
+
+.PHONY: strain
+strain: ## The gateway's tests under the race detector, with 2,000 streams at once
+	$(GO) test -race -count=1 -timeout 15m ./gateway -streams 2000
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each

@@ -28,14 +28,14 @@ func (x *exchange) admit() bool {
 	defer timer.Stop()
 	for {
 		x.mu.Lock()
-		headers, end, reply, reset := x.reqHeaders, x.reqEnd, x.reply, x.reset
+		headers, reply, reset := x.reqHeaders, x.reply, x.reset
 		x.mu.Unlock()
 		switch {
 		case reply != nil || reset != "":
 			x.finish()
 			return false
 		case headers != nil:
-			x.released(headers, end)
+			x.released(headers)
 			return true
 		}
 		select {
@@ -173,10 +173,14 @@ func (x *exchange) refuse(status int, text, details string) {
 }
 
 // released notes where the module wants the request to go.
-func (x *exchange) released(headers *hostsim.HeaderMap, end bool) {
+func (x *exchange) released(headers *hostsim.HeaderMap) {
+	// A tick may have let the headers go a moment ago, with the body close behind.
+	x.vm.Do(func() {})
 	x.wanted = parseEndpointHeader(headers.Value(endpointHeader))
 	x.pool = headers.Value(poolHeader)
 	x.noRetry = headers.Value(maxRetriesHeader) == "0"
 	x.log.decision, x.log.pool = headers.Value(decisionHeader), x.pool
-	x.whole = end
+	x.mu.Lock()
+	x.whole = x.reqEnd
+	x.mu.Unlock()
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // streams is how many are open at once; make strain asks for 2,000.
-var streams = flag.Int("streams", 500, "streams that TestStreamsBesideEachOther keeps open at once")
+var streams = flag.Int("streams", 300, "streams that TestStreamsBesideEachOther keeps open at once")
 
 // TestStreamsBesideEachOther opens many streams at once, half of them over few
 // HTTP/2 connections. When all are open, some clients leave, some workers reset,

@@ -114,7 +114,16 @@ func (u *upload) taken(p []byte) (n int, done bool, err error) {
 	x := u.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.upload != u {
+	switch {
+	case x.reqEnd && x.uploading && x.reqOut.Len() == 0:
+		// Said before all else: the transport asks once more behind the last byte,
+		// perhaps when the answer is out already, and keeps the worker's connection
+		// only if this is the end.
+		if x.reqTrail != nil && x.upload == u {
+			setTrailers(u.trailers, x.reqTrail)
+		}
+		return 0, true, io.EOF
+	case x.upload != u:
 		return 0, true, errAborted // another attempt has taken over, or all is over
 	}
 	x.uploading = true
@@ -124,11 +133,6 @@ func (u *upload) taken(p []byte) (n int, done bool, err error) {
 		return n, false, nil
 	case x.reset != "" || x.reply != nil:
 		return 0, true, errAborted
-	case x.reqEnd:
-		if x.reqTrail != nil {
-			setTrailers(u.trailers, x.reqTrail)
-		}
-		return 0, true, io.EOF
 	}
 	if end, due := u.silence.next(x.g.cfg.ClientTimeout); due {
 		_ = http.NewResponseController(x.w).SetReadDeadline(end)
