@@ -1,10 +1,10 @@
 // Package vocabs is the vocabularies that one VM has in its own memory.
 //
 // A vocabulary is named by the policy, brought into shared data piece by piece
-// by the courier, and copied from there by every VM: Tick takes at most one
-// piece into memory that is set aside for the whole when the first one is there,
-// and once all are, the next Tick checks it and one more makes its encoder. From
-// then on Get answers with it, until the policy names it no longer.
+// by the courier, and copied from there by every VM: Tick takes a few pieces into
+// memory that is set aside for the whole when the first one is there, and once
+// all are, the next Tick checks it and one more makes its encoder. From then on
+// Get answers with it, until the policy names it no longer.
 //
 // What arrived damaged is refused and counted, and copied again later: the
 // courier, which has refused it too, brings new pieces meanwhile.
@@ -26,6 +26,10 @@ const (
 	// retryLeast and retryMost bound the wait after a refusal.
 	retryLeast = 5 * time.Second
 	retryMost  = 5 * time.Minute
+	// tickPieces and tickTime bound the copying of one Tick. A VM that starts
+	// while its pool is exact runs in approximate mode until it has copied all.
+	tickPieces = 4
+	tickTime   = time.Millisecond
 )
 
 // Set is the vocabularies of one VM and deployment.
@@ -109,16 +113,23 @@ func (s *Set) Refusals(hash policy.Hash) int {
 	return 0
 }
 
-// Tick does one step for the first vocabulary that isn't loaded: copies a
-// piece, or checks the whole.
+// Tick brings the first vocabulary that isn't loaded on: copies pieces, checks
+// the whole, or makes its encoder.
 func (s *Set) Tick(now int64) {
 	for _, e := range s.wanted {
-		if e.loaded == nil && now >= e.notBefore && s.step(e, now) {
-			return
+		if e.loaded != nil || now < e.notBefore || !s.step(e, now) {
+			continue
 		}
+		for n := 1; n < tickPieces && e.copying() && abi.Now()-now < int64(tickTime) && s.step(e, now); n++ {
+			continue
+		}
+		return
 	}
 	s.piece.Trim(0)
 }
+
+// copying tells that the next step is another piece.
+func (e *entry) copying() bool { return e.loader != nil && e.next < wire.Shards(e.Bytes) }
 
 // step answers false when the next piece isn't there.
 func (s *Set) step(e *entry, now int64) bool {
