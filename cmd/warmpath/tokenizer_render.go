@@ -31,6 +31,7 @@ type rendered struct {
 	Text       string   `json:"text"`
 	IDs        []uint32 `json:"ids,omitempty"`
 	Turns      []int    `json:"turns"`                // byte offsets in text after each turn
+	Breaks     []int    `json:"breaks,omitempty"`     // byte offsets where the engine tokenises apart
 	TurnTokens []int    `json:"turnTokens,omitempty"` // ids before each of them
 	Exact      bool     `json:"exact"`
 	Stopped    string   `json:"stopped"`    // complete, or why the text is only the beginning
@@ -160,22 +161,41 @@ func renderBody(body []byte, tmpl chat.Template, endpoint string, day int, enc *
 	if fault := doc.Scan(body); fault != jsontext.None {
 		return rendered{}, errors.New("the body is no request: " + faultText(fault, body))
 	}
-	req := chat.Request{Doc: doc, Day: day, Endpoint: endpoints[endpoint]}
+	req := chat.Request{Doc: doc, Day: day, Endpoint: endpoints[endpoint], TakeBreaks: true}
 	if endpoint == "" {
 		req.Endpoint = guessEndpoint(body)
 	} else if req.Endpoint == 0 {
 		return rendered{}, fmt.Errorf("--endpoint %q: want chat, completions, responses, messages or embeddings", endpoint)
 	}
 	res := new(chat.Renderer).Render(tmpl, req, 0)
-	shown := rendered{Text: string(res.Text), Turns: slices.Clone(res.Ends), Exact: res.Stopped == chat.Complete, Stopped: res.Stopped.String(), AddSpecial: res.AddSpecial}
+	shown := rendered{Text: string(res.Text), Turns: slices.Clone(res.Ends), Breaks: slices.Clone(res.Breaks), Exact: res.Stopped == chat.Complete, Stopped: res.Stopped.String(), AddSpecial: res.AddSpecial}
 	if shown.Turns == nil {
 		shown.Turns = []int{}
 	}
 	if enc != nil {
-		shown.TurnTokens = make([]int, len(res.Ends))
-		shown.IDs, _ = enc.Encode(nil, res.Text, bpe.Options{AddSpecial: res.AddSpecial, Marks: res.Ends, MarkIDs: shown.TurnTokens})
+		shown.IDs, shown.TurnTokens = encodeApart(enc, res)
 	}
 	return shown, nil
+}
+
+// encodeApart tokenises a prompt as the engine does: where it has breaks, piece
+// by piece. It returns the ids and how many of them lie before each turn's end.
+func encodeApart(enc *bpe.Encoder, res chat.Result) (ids []uint32, turnTokens []int) {
+	turnTokens = make([]int, len(res.Ends))
+	from, turn := 0, 0
+	for _, to := range append(slices.Clone(res.Breaks), len(res.Text)) {
+		first, before := turn, len(ids)
+		var marks []int
+		for ; turn < len(res.Ends) && res.Ends[turn] <= to; turn++ {
+			marks = append(marks, res.Ends[turn]-from)
+		}
+		ids, _ = enc.Encode(ids, res.Text[from:to], bpe.Options{AddSpecial: res.AddSpecial && from == 0, Marks: marks, MarkIDs: turnTokens[first:turn]})
+		for i := first; i < turn; i++ {
+			turnTokens[i] += before
+		}
+		from = to
+	}
+	return ids, turnTokens
 }
 
 // guessEndpoint tells by its fields what a body was posted to. Responses and
