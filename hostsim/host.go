@@ -114,8 +114,14 @@ func NewHost(ctx context.Context, opts Options) (*Host, error) {
 		config = config.WithCompilationCache(cache)
 	}
 	h.runtime = wazero.NewRuntimeWithConfig(ctx, config)
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, h.runtime); err != nil {
-		return nil, fmt.Errorf("instantiate wasi: %w", err)
+	// As in Envoy the same functions under both names: the old one is what
+	// AssemblyScript's SDK imports.
+	for _, name := range []string{wasi_snapshot_preview1.ModuleName, "wasi_unstable"} {
+		wasi := h.runtime.NewHostModuleBuilder(name)
+		wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(wasi)
+		if _, err := wasi.Instantiate(h.tracedWASI(ctx)); err != nil {
+			return nil, fmt.Errorf("instantiate %s: %w", name, err)
+		}
 	}
 	if err := instantiateImports(ctx, h.runtime); err != nil {
 		return nil, fmt.Errorf("instantiate proxy-wasm imports: %w", err)

@@ -22,6 +22,7 @@ type symbols struct {
 	wasm     []byte
 	external []byte // an unstripped build of the same source
 
+	module   string
 	imported int
 	names    map[uint32]string // by index, imports included
 	indexes  map[string]uint32
@@ -59,7 +60,7 @@ func (s *symbols) load() {
 		if err != nil {
 			return // wazero has compiled it; then it has no names
 		}
-		s.imported, s.names = f.ImportedFunctions, f.Names
+		s.module, s.imported, s.names = f.ModuleName, f.ImportedFunctions, f.Names
 		s.goFuncs = goTable(f)
 		if s.external != nil {
 			if other, err := wasmbin.Parse(s.external); err == nil {
@@ -188,9 +189,9 @@ func (s *symbols) frames(trace string) []Frame {
 		if m == nil {
 			continue
 		}
-		// The module has no name of its own here, so the guest's frames begin with a
-		// dot, and those of host functions with the module they are in.
-		name, own := strings.CutPrefix(m[1], ".")
+		// Frames of host functions begin with the module they are in, those of the
+		// guest with the name of its name section, mostly none.
+		name, own := strings.CutPrefix(m[1], s.module+".")
 		var f Frame
 		if number, ok := strings.CutPrefix(name, "$"); own && ok {
 			index, err := strconv.ParseUint(number, 10, 32)

@@ -73,7 +73,7 @@ func TestEveryLackIsFoundWhereItIs(t *testing.T) {
 		{imports: []string{"wasi_snapshot_preview1.fd_filestat_get"}, host: "envoy-1.40"},
 		{imports: []string{"wasi_snapshot_preview1.path_open"}, host: "envoy-1.40", want: "note wasi_snapshot_preview1.path_open"},
 		{imports: []string{"wasi_unstable.fd_write"}, host: "envoy-1.40"},
-		{imports: []string{"wasi_unstable.fd_write"}, host: "hostsim", want: "refused wasi_unstable.fd_write"},
+		{imports: []string{"wasi_unstable.fd_write"}, host: "ngx_wasm_module", want: "refused wasi_unstable.fd_write"},
 		{imports: []string{"env.abort"}, host: "envoy-1.40", want: "refused env.abort"},
 		{imports: []string{"env.proxy_redis_call"}, host: "envoy-1.40", want: "refused env.proxy_redis_call"},
 		{imports: []string{"env.proxy_redis_call"}, host: "higress-2"},

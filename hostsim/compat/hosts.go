@@ -221,7 +221,7 @@ func hostsimItself() Host {
 		ID: "hostsim", Name: "hostsim (warmpath gateway, hosttest)", Evidence: "measured", Source: "this repository",
 		Notes: []string{"gRPC calls, TCP streams and foreign functions answer errors"},
 		table: &table{
-			abi: []string{"0.2.0", "0.2.1"}, calls: set(calls021), wasi: set(wasiAll), emscripten: true,
+			abi: []string{"0.2.0", "0.2.1"}, calls: set(calls021), wasi: set(wasiAll), wasiUnstable: true, emscripten: true,
 			fails: failing(unimplemented, "proxy_grpc_call proxy_grpc_stream"),
 			notes: map[string]string{"proxy_call_foreign_function": "answers NotFound for every name"},
 		},
