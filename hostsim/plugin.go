@@ -118,6 +118,9 @@ func (p *Plugin) start(cfg PluginConfig) error {
 		if ok && uint32(accepted) != 0 {
 			continue
 		}
+		if ok && p.vm.renewed { // as in Envoy; a canary's context gets no such end
+			root.bury()
+		}
 		root.stop()
 		delete(in.contexts, root.id)
 		if !ok {
@@ -243,6 +246,16 @@ func (r *rootContext) drain() {
 		}
 	}
 	r.finish()
+}
+
+// bury ends a context that never served, whatever its on_done answers.
+func (r *rootContext) bury() {
+	if r.in.fn.done != nil {
+		r.in.call(callContext{root: r}, r.in.fn.done, uint64(r.id))
+	}
+	if r.in.fn.delete != nil {
+		r.in.call(callContext{root: r}, r.in.fn.delete, uint64(r.id))
+	}
 }
 
 // finish deletes a context whose on_done has agreed.

@@ -78,6 +78,7 @@ const (
 	FlagUpstreamRetryLimitExceeded      ResponseFlags = 1 << 15 // URX
 	FlagStreamIdleTimeout               ResponseFlags = 1 << 16 // SI
 	FlagDurationTimeout                 ResponseFlags = 1 << 22 // DT
+	FlagUpstreamProtocolError           ResponseFlags = 1 << 23 // UPE
 	FlagDownstreamRemoteReset           ResponseFlags = 1 << 28 // DR, the client reset its HTTP/2 stream
 )
 
@@ -225,7 +226,8 @@ func (s *Stream) SendLocalReply(status int, headers *HeaderMap, body []byte, det
 
 // UpstreamReset tells that the upstream failed and no retry is left: a 503
 // before response headers, a cut stream after. reason is Envoy's word for it:
-// "connection termination", "remote reset", "remote connection failure".
+// "connection termination", "remote reset", "remote connection failure",
+// "protocol error" (a body that ends before its end).
 func (s *Stream) UpstreamReset(reason string) {
 	if s.finished || s.replied || s.resp.ended {
 		return
@@ -236,6 +238,8 @@ func (s *Stream) UpstreamReset(reason string) {
 		s.Info.ResponseFlags |= FlagUpstreamConnectionFailure
 	case code == "remote_reset":
 		s.Info.ResponseFlags |= FlagUpstreamRemoteReset
+	case code == "protocol_error":
+		s.Info.ResponseFlags |= FlagUpstreamProtocolError
 	default:
 		s.Info.ResponseFlags |= FlagUpstreamConnectionTermination
 	}

@@ -93,6 +93,7 @@ type VM struct {
 	streams   map[*Stream]struct{}
 	draining  bool
 	closed    bool
+	renewed   bool      // a fresh instance has not started its plugins yet
 	downUntil time.Time // no reload before
 	backoff   time.Duration
 
@@ -290,7 +291,7 @@ func (vm *VM) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reload %s: %w", vm.cfg.Name, err)
 	}
-	vm.inst = inst
+	vm.inst, vm.renewed = inst, true
 	for _, p := range vm.plugins {
 		p.roots = nil
 	}
@@ -312,6 +313,7 @@ func (vm *VM) restart(p *Plugin) error {
 }
 
 func (vm *VM) reloaded() {
+	vm.renewed = false
 	vm.failed.Store(false)
 	vm.reloads.Add(1)
 	vm.host.log(LogEntry{VM: vm.cfg.Name, Level: LogInfo, Message: "wasm VM reloaded"})

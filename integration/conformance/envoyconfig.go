@@ -100,7 +100,8 @@ func (e *Envoy) manager(name string, filters []any, routes tree) tree {
 func (e *Envoy) listener(name string, bufferLimit int, manager tree) tree {
 	l := tree{
 		"name": name, "address": address(0),
-		"filter_chains": []any{tree{"filters": []any{tree{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}}}},
+		"enable_reuse_port": false, // or two listeners may be given one port
+		"filter_chains":     []any{tree{"filters": []any{tree{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}}}},
 	}
 	if bufferLimit > 0 {
 		l["per_connection_buffer_limit_bytes"] = bufferLimit

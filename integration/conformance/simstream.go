@@ -68,8 +68,23 @@ func (p *simProxy) arriving(a Action) *hostsim.HeaderMap {
 			}
 		}
 	}
+	if cookies := joinCookies(a.Headers); cookies != "" && !p.setup.HTTP1 {
+		h.Remove("cookie")
+		h.Add("cookie", cookies)
+	}
 	h.Add("x-forwarded-proto", "http")
 	return h
+}
+
+// joinCookies makes one field of the crumbs that HTTP/2 sends.
+func joinCookies(fields []hostsim.Header) string {
+	var all []string
+	for _, f := range fields {
+		if f.Key == "cookie" {
+			all = append(all, f.Value)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // answering are the response headers as the codec of the upstream shows them.
@@ -177,7 +192,11 @@ func (s *simStream) fromUpstream(a Action) error {
 		s.s.UpstreamReset("remote reset")
 	default:
 		s.gaveUp = true
-		s.s.UpstreamReset("connection termination")
+		reason := "connection termination"
+		if s.p.setup.HTTP1 && s.replied {
+			reason = "protocol error" // of a parser whose input ends too early
+		}
+		s.s.UpstreamReset(reason)
 	}
 	s.over()
 	return nil

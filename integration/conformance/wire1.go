@@ -23,6 +23,7 @@ type peer1 struct {
 	mu     sync.Mutex
 	stream string
 	length bool // what is sent has a Content-Length: no chunks
+	hungUp bool // by this side
 }
 
 func cutField(line string) (key, value string, ok bool) {
@@ -63,7 +64,19 @@ func (p *peer1) read(begin func(start string, fields []hostsim.Header) []hostsim
 			break
 		}
 	}
-	p.say(Action{Kind: Disconnect})
+	p.mu.Lock()
+	hungUp := p.hungUp
+	p.mu.Unlock()
+	if !hungUp {
+		p.say(Action{Kind: Disconnect})
+	}
+}
+
+func (p *peer1) hangUp() error {
+	p.mu.Lock()
+	p.hungUp = true
+	p.mu.Unlock()
+	return p.conn.Close()
 }
 
 func (p *peer1) say(a Action) {
@@ -163,7 +176,7 @@ func (p *peer1) send(start string, a Action) error {
 		}
 		b.WriteString("\r\n")
 	default:
-		return p.conn.Close()
+		return p.hangUp()
 	}
 	_, err := io.WriteString(p.conn, b.String())
 	return err
@@ -229,6 +242,6 @@ func (c *client1) close() {
 		c.first.Close()
 	}
 	for _, p := range c.peers {
-		p.conn.Close()
+		_ = p.hangUp()
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 func main() {}
@@ -28,6 +29,7 @@ var (
 	calls   int      // shared by all contexts of the VM, lost with it
 	held    []uint32 // contexts in the order of "hold"
 	hoard   [][]byte
+	refused bool // by refuse-if
 	metrics = map[string]uint32{}
 	queues  = map[string]uint32{}
 	quiet   bool                // response bodies pass without a look: for benchmarks
@@ -69,7 +71,11 @@ func onConfigure(root, size uint32) uint32 {
 	if script["configure"] == "refuse" {
 		return 0
 	}
+	refused = false
 	do(root, script["configure"])
+	if refused {
+		return 0
+	}
 	return 1
 }
 
@@ -191,6 +197,8 @@ func do(id uint32, body string) (action uint32) {
 			if !hasHeader(words[1], words[2]) {
 				return action
 			}
+		case "refuse-if": // refuse-if KEY: the configuration, if shared data has the key
+			refused = proxyGetSharedData(ptr(words[1]), size(words[1]), unsafe.Pointer(&outPtr), unsafe.Pointer(&outSize), unsafe.Pointer(&out32)) == 0
 		case "silent":
 		case "hold":
 			held = append(held, id)
