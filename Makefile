@@ -116,6 +116,10 @@ check-clean:
 envoy-test: build wasm ## Prove the filter in real Envoys: ENVOY=1.40.0,1.36.2
 	ENVOY='$(ENVOY)' $(GO) test ./integration/envoy -tags envoy -count=1 -timeout 60m -v
 
+.PHONY: conformance
+conformance: ## Compare hostsim with real Envoys in every scenario: ENVOY=1.40.0,1.36.2
+	ENVOY='$(ENVOY)' $(GO) test ./integration/conformance -tags envoy -count=1 -timeout 60m -v -run TestEnvoy
+
 .PHONY: istio-test
 istio-test: ## Check the Istio examples against Istio's own definitions
 	cd integration/istio && $(GO) test -count=1 -timeout 60m ./...
