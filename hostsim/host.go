@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 )
 
@@ -119,6 +120,7 @@ func NewHost(ctx context.Context, opts Options) (*Host, error) {
 	for _, name := range []string{wasi_snapshot_preview1.ModuleName, "wasi_unstable"} {
 		wasi := h.runtime.NewHostModuleBuilder(name)
 		wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(wasi)
+		wasi.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(procExit), []api.ValueType{api.ValueTypeI32}, nil).Export("proc_exit")
 		if _, err := wasi.Instantiate(h.tracedWASI(ctx)); err != nil {
 			return nil, fmt.Errorf("instantiate %s: %w", name, err)
 		}

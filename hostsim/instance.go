@@ -36,6 +36,8 @@ type instance struct {
 	loseCall bool   // a fault: the http_call being made gets no reply
 
 	lastWords []string // the end of what it wrote to standard error
+	exited    bool     // it called proc_exit, with exitCode
+	exitCode  uint32
 
 	contexts  map[uint32]callContext
 	lastID    uint32

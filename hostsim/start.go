@@ -1,6 +1,7 @@
 package hostsim
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/tetratelabs/wazero/api"
@@ -41,4 +42,17 @@ func mainArgs(d api.FunctionDefinition) (args []uint64, ok bool) {
 	}
 	n := len(d.ParamTypes())
 	return make([]uint64, n), n == 0 || n == 2
+}
+
+// procExit is WASI's proc_exit: as in Envoy it logs an error and returns. A
+// module does not expect that, so what follows is an unreachable instruction and
+// with it a stack that shows who gave up.
+func procExit(ctx context.Context, _ api.Module, stack []uint64) {
+	in, ok := ctx.Value(instanceKey{}).(*instance)
+	if !ok {
+		return
+	}
+	in.exited = true
+	in.exitCode = uint32(stack[0])
+	in.host.log(LogEntry{VM: in.vm.cfg.Name, Level: LogError, Message: "wasi_unstable proc_exit"})
 }

@@ -68,3 +68,26 @@ func TestTheOldABIIsNamed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// As in Envoy proc_exit returns, and what the compiler put behind it traps.
+func TestProcExitEndsTheVMWithAStack(t *testing.T) {
+	m := &wasmModule{}
+	exit := m.importFunc("proc_exit", 1)
+	m.types[0] = m.types[0][:len(m.types[0])-2]
+	m.types[0] = append(m.types[0], 0) // no result
+	m.imports[0] = append(append(text("wasi_unstable"), text("proc_exit")...), 0, 0)
+	m.export("proxy_abi_version_0_2_1", 0, 0)
+	m.export("malloc", 1, 1, i32Const(1024)...)
+	m.export("proxy_on_tick", 1, 0)
+	m.export("_initialize", 0, 0, cat(i32Const(3), call(exit), []byte{0x00})...)
+	h := newTestHost(t, Options{Log: func(LogEntry) {}})
+	module, err := h.Compile(context.Background(), "m", m.bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.NewVM(context.Background(), VMConfig{Name: "w", Module: module})
+	var trap *TrapError
+	if !errors.As(err, &trap) || trap.Reason != "the module exited with code 3" || trap.Callback != "_initialize" || len(trap.Stack) != 1 {
+		t.Errorf("%v: %+v", err, trap)
+	}
+}

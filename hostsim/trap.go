@@ -1,14 +1,12 @@
 package hostsim
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/sys"
 )
 
 // TrapError says how a module ended: errors.As finds it in what NewVM,
@@ -81,15 +79,13 @@ func foldFrames(stack []Frame) []string {
 // trap makes a TrapError of what wazero says about the end of a call.
 func (in *instance) trap(f api.Function, err error) *TrapError {
 	e := &TrapError{VM: in.vm.cfg.Name, Callback: in.fn.nameOf(f), err: err}
-	var exit *sys.ExitError
-	if errors.As(err, &exit) {
-		e.Reason = fmt.Sprintf("the module exited with code %d", exit.ExitCode())
-	} else {
-		reason, trace, _ := strings.Cut(err.Error(), "\nwasm stack trace:\n")
-		trace, _, _ = strings.Cut(trace, "\n\nGo runtime stack trace:")
-		e.Reason = strings.TrimSuffix(reason, " (recovered by wazero)")
-		e.Stack = in.vm.cfg.Module.symbols.frames(trace)
+	reason, trace, _ := strings.Cut(err.Error(), "\nwasm stack trace:\n")
+	trace, _, _ = strings.Cut(trace, "\n\nGo runtime stack trace:")
+	e.Reason = strings.TrimSuffix(reason, " (recovered by wazero)")
+	if in.exited {
+		e.Reason = fmt.Sprintf("the module exited with code %d", in.exitCode)
 	}
+	e.Stack = in.vm.cfg.Module.symbols.frames(trace)
 	var stack []Frame
 	if e.Panic, stack = readPanic(in.lastWords); len(stack) > 0 {
 		e.Stack = stack
