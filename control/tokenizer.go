@@ -211,7 +211,7 @@ func (t *tokenizer) readTemplate(bad func(key, fault, remedy string) error) erro
 	}
 	var ok bool
 	if t.chat, ok = chat.ByName(t.template, t.engine); !ok {
-		return bad("template", "unknown: "+t.template, "name one of "+strings.Join(chat.Families(), ", ")+", or spell it out")
+		return bad("template", fmt.Sprintf("unknown for engine %s: %s", t.engine, t.template), "name one of "+strings.Join(chat.Families(), ", ")+", or spell it out")
 	}
 	return nil
 }

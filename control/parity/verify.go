@@ -144,7 +144,7 @@ func Verify(ctx context.Context, c *Client, t *Tokenizer, e Engine, samples []Sa
 		}
 	}
 	if r.Compared == 0 {
-		r.Outcome, r.Reason = Unverified, "the engine took none of the samples: "+r.Skipped[0].Why
+		r.Outcome, r.Reason = Unverified, "no sample could be compared: "+r.Skipped[0].Why
 	}
 	return r, nil
 }
