@@ -55,6 +55,7 @@ type Encoder struct {
 	short  short
 	long   long
 	left   int // units that may still be spent
+	known  int // bytes of the part that the memo knew by stretches
 }
 
 // entry of the cache of short pieces: up to 15 bytes and up to 4 ids.
@@ -107,7 +108,7 @@ type Options struct {
 	// completions and embeddings; chat templates write their own.
 	AddSpecial bool
 	// Budget is what may be spent, in units: one for each byte of new text of ordinary cost,
-	// see cost; a sixteenth for what the memo knows. At most 0: no limit.
+	// see cost; a sixteenth of it for what the memo knows. At most 0: no limit.
 	Budget int
 	// Marks are ascending offsets into the text, such as the ends of its turns.
 	Marks []int
@@ -242,7 +243,7 @@ func (e *Encoder) part(dst []uint32, text []byte, r *Result) ([]uint32, int, boo
 	memoise := e.memo.takes(len(text))
 	var key memoKey
 	if memoise {
-		if e.left -= len(text) / 16; e.left < 0 {
+		if e.left -= len(text) / memoUnits; e.left < 0 {
 			return dst, 0, false
 		}
 		key = e.memo.key(text)
@@ -253,6 +254,7 @@ func (e *Encoder) part(dst []uint32, text []byte, r *Result) ([]uint32, int, boo
 		}
 	}
 	begin := len(dst)
+	e.known = 0
 	plain := utf8text.Replaced(text)
 	changed := len(plain) != len(text) || &plain[0] != &text[0]
 	if e.v.Flags&vocab.FlagNFC != 0 && !ucd.IsNFC(plain) {
@@ -272,7 +274,9 @@ func (e *Encoder) part(dst []uint32, text []byte, r *Result) ([]uint32, int, boo
 	case changed:
 		covered = 0
 	}
-	r.Fresh += covered
+	known := min(e.known, covered)
+	r.Memoised += known
+	r.Fresh += covered - known
 	return dst, covered, ok
 }
 
@@ -308,9 +312,48 @@ func (e *Encoder) pieces(dst []uint32, text []byte) ([]uint32, int, bool) {
 	return e.words(dst, text)
 }
 
+// words appends the ids of a text that needs no more preparation. A long one goes through the
+// memo stretch by stretch.
 func (e *Encoder) words(dst []uint32, text []byte) ([]uint32, int, bool) {
-	left := e.left
+	if len(text) <= wholeBytes || e.memo.entries == nil {
+		return e.run(dst, text, 0, len(text))
+	}
 	for at := 0; at < len(text); {
+		end, certain := stretch(text, at)
+		if !certain {
+			var ok bool
+			if dst, at, ok = e.run(dst, text, at, end); !ok {
+				return dst, at, false
+			}
+			continue
+		}
+		if e.left -= (end - at) / memoUnits; e.left < 0 {
+			return dst, at, false
+		}
+		key := e.memo.key(text[at:end])
+		key.high ^= stretchMark
+		var hit bool
+		if dst, hit = e.memo.get(dst, key); hit {
+			e.known += end - at
+			at = end
+			continue
+		}
+		begin := len(dst)
+		var ok bool
+		if dst, at, ok = e.run(dst, text, at, end); !ok {
+			return dst, at, false
+		}
+		e.memo.put(key, dst[begin:])
+	}
+	return dst, len(text), true
+}
+
+// run appends the ids of the pieces from text[at] to the first that ends at end or beyond. It
+// returns where it stopped, and false if the budget was spent.
+func (e *Encoder) run(dst []uint32, text []byte, at, end int) ([]uint32, int, bool) {
+	last := end
+	left := e.left
+	for at < last {
 		end := pretoken.Next(e.kind, text, at)
 		n := end - at
 		if left -= cost(n); left < 0 {
@@ -357,7 +400,7 @@ func (e *Encoder) words(dst []uint32, text []byte) ([]uint32, int, bool) {
 		at = end
 	}
 	e.left = left
-	return dst, len(text), true
+	return dst, at, true
 }
 
 const (

@@ -7,9 +7,21 @@ import (
 	"github.com/minio/highwayhash"
 )
 
-// memoBytes is the shortest text worth a place in the memo: below it, hashing and looking up
-// cost about as much as tokenising.
-const memoBytes = 256
+const (
+	// memoBytes is the shortest text worth a place in the memo: below it, hashing and looking up
+	// cost about as much as tokenising.
+	memoBytes = 256
+	// wholeBytes is the longest text that is remembered as one. A longer one is remembered in
+	// stretches of about stretchBytes, so that a document larger than a request's budget gets
+	// further with every request, and two that begin alike share their beginning.
+	wholeBytes   = 64 << 10
+	stretchBytes = 16 << 10
+	// memoUnits bytes that the memo is asked for cost one unit.
+	memoUnits = 16
+	// stretchMark keeps the keys of stretches apart from those of whole texts: the last white
+	// space of a text is cut otherwise where more follows.
+	stretchMark = 0x5354524554434831
+)
 
 // memoHashKey is the key of the content hash. Two texts with equal 128-bit hashes would be
 // taken for one another; by chance that does not happen (2^-64 at four billion texts), and
@@ -18,7 +30,7 @@ var memoHashKey = []byte("warmpath message memo, version 1")
 
 type memoKey struct{ low, high uint64 }
 
-// memo remembers the ids of whole texts between added tokens, by content. Ids lie one after the
+// memo remembers the ids of texts between added tokens, by content. Ids lie one after the
 // other in a ring that overwrites its oldest; a hit in the older half moves to the front, so
 // that a conversation in use stays.
 type memo struct {
@@ -61,7 +73,9 @@ func (m *memo) set(c Config) {
 }
 
 // takes tells whether a text of n bytes has a place in the memo.
-func (m *memo) takes(n int) bool { return n >= memoBytes && m.entries != nil }
+func (m *memo) takes(n int) bool {
+	return n >= memoBytes && n <= wholeBytes && m.entries != nil
+}
 
 func (m *memo) key(text []byte) memoKey {
 	m.digest.Reset()
@@ -129,3 +143,28 @@ func (m *memo) write(ids []uint32) uint64 {
 	m.written += uint64(len(ids))
 	return begin
 }
+
+// stretch returns where the next stretch of text ends that begins with a piece at text[at], and
+// whether that is certain to be the end of a piece whatever stands before and after. It is at
+//
+//	letter | space letter       a word takes the space in front of it along, and never one behind it
+//	newline | letter            white space with a newline ends at its last one, and nothing that
+//	                            begins with or holds a letter takes a newline in front of it along
+//
+// with letters of ASCII or, after a newline, ideographs. That holds for all kinds of
+// pretoken; a test says so for each.
+func stretch(text []byte, at int) (end int, certain bool) {
+	if len(text)-at <= stretchBytes {
+		return len(text), false
+	}
+	for end = at + stretchBytes; end > at+stretchBytes/2; end-- {
+		before, here := text[end-1], text[end]
+		if here == ' ' && isLetter(before) && isLetter(text[end+1]) ||
+			before == '\n' && (isLetter(here) || here >= 0xe4 && here <= 0xe9) {
+			return end, true
+		}
+	}
+	return at + stretchBytes, false
+}
+
+func isLetter(c byte) bool { return c|0x20-'a' < 26 }
