@@ -58,7 +58,7 @@ func TestADocumentBeyondTheBudgetGetsFurtherWithEveryRequest(t *testing.T) {
 	v := compiled(t, chat())
 	var b strings.Builder
 	for i := range 2000 {
-		b.WriteString(string([]rune(sentences)[i%200 : i%200+60]))
+		b.WriteString(string([]rune(sentences)[i%190 : i%190+60]))
 		b.WriteByte("\n .'"[i%4])
 	}
 	text := []byte(b.String())
