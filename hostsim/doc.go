@@ -43,6 +43,14 @@
 // http_call to a dead and to a slow cluster (503 and 504, both ordinary answers),
 // properties, metrics, CAS, stop-and-resume with and without the flag, a trap.
 //
+// # Looking on and interfering
+//
+// Tests of a filter are written with package hosttest. Beneath it, Options.Trace
+// is told every call between host and module, [Host.Inject] makes a [Fault] come
+// at an exact call, [VM.Stall] and [VirtualClock.Jump] disturb time, and a module
+// that traps leaves a [TrapError] with the names of its functions.
+// docs/hostsim.md shows all of it, and the command line.
+//
 // What is left out on purpose: gRPC calls (answered Unimplemented, or NotFound
 // for a token), TCP streams, metadata frames, foreign functions (NotFound).
 package hostsim
