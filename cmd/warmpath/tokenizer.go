@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,20 +42,32 @@ docs/tokenizer.md has the supported families and the limits.`,
 	return cmd
 }
 
+// ranksOf says what a rank file doesn't hold, from the flags of compile.
+type ranksOf struct {
+	encoding, pattern string
+	special           []string // NAME=ID
+}
+
 // compileCommand makes a .wpv file of a published one.
 func compileCommand() *cobra.Command {
 	var out string
+	var ranks ranksOf
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "compile FILE -o VOCABULARY.wpv",
-		Short: "Compile a model's tokenizer.json",
-		Long: `Compiles a vocabulary as it is published: the tokenizer.json of a model.
+		Short: "Compile a tokenizer.json, a tekken.json or a tiktoken rank file",
+		Long: `Compiles a vocabulary as it is published: a model's tokenizer.json, Mistral's
+tekken.json, or a rank file of tiktoken (FILE.tiktoken). A rank file doesn't say how
+text is cut and what its special tokens are, so it needs the name of its encoding (a
+file called like its encoding is recognised), or --pattern and --special.
 
 The result is the same for the same input on every machine; its checksum is its
-name in policies and metrics. A tokenizer.json with a part that isn't implemented
-exactly is refused, and the message names the part.`,
-		Example: `  warmpath tokenizer compile tokenizer.json -o qwen3.wpv`,
-		Args:    exactlyOne("the tokenizer.json to compile"),
+name in policies and metrics. A file with a part that isn't implemented exactly is
+refused, and the message names the part.`,
+		Example: `  warmpath tokenizer compile tokenizer.json -o qwen3.wpv
+  warmpath tokenizer compile o200k_base.tiktoken -o o200k.wpv
+  warmpath tokenizer compile tiktoken.model --pattern cl100k-tail --special '<|eot|>=128009' -o my.wpv`,
+		Args: exactlyOne("the tokenizer.json, tekken.json or rank file to compile"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out == "" {
 				return errors.New("say where the compiled vocabulary goes: -o NAME.wpv")
@@ -63,7 +76,7 @@ exactly is refused, and the message names the part.`,
 			if err != nil {
 				return fmt.Errorf("read the vocabulary: %w", err)
 			}
-			wpv, err := compileVocabulary(args[0], data)
+			wpv, err := compileVocabulary(args[0], data, ranks)
 			if err != nil {
 				return err
 			}
@@ -85,14 +98,23 @@ exactly is refused, and the message names the part.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "where the compiled vocabulary goes")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "describe the result as JSON")
+	f := cmd.Flags()
+	f.StringVarP(&out, "output", "o", "", "where the compiled vocabulary goes")
+	f.StringVar(&ranks.encoding, "encoding", "", "FILE has the ranks of this encoding of tiktoken: "+strings.Join(hf.Encodings(), ", "))
+	f.StringVar(&ranks.pattern, "pattern", "", "FILE has ranks of an encoding with this `pattern`, as published, or the name of a rule set (docs/tokenizer.md)")
+	f.StringArrayVar(&ranks.special, "special", nil, "with --pattern: a special token, as `NAME=ID`; may be repeated")
+	f.BoolVar(&asJSON, "json", false, "describe the result as JSON")
 	return cmd
 }
 
-// compileVocabulary compiles a published vocabulary.
-func compileVocabulary(name string, data []byte) ([]byte, error) {
-	spec, err := hf.Read(data)
+// compileVocabulary decides by flags, name and content which form a published
+// vocabulary has.
+func compileVocabulary(name string, data []byte, ranks ranksOf) ([]byte, error) {
+	base, isRanks := strings.CutSuffix(filepath.Base(name), ".tiktoken")
+	if ranks.encoding == "" && ranks.pattern == "" && isRanks {
+		ranks.encoding = base
+	}
+	spec, err := readVocabulary(data, ranks)
 	if err != nil {
 		return nil, fmt.Errorf("compile %s: %w", name, err)
 	}
@@ -101,6 +123,42 @@ func compileVocabulary(name string, data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("compile %s: %w", name, err)
 	}
 	return wpv, nil
+}
+
+func readVocabulary(data []byte, ranks ranksOf) (*vocab.Spec, error) {
+	switch {
+	case ranks.encoding != "" && ranks.pattern != "":
+		return nil, errors.New("--encoding and --pattern exclude each other")
+	case ranks.pattern == "" && len(ranks.special) > 0:
+		return nil, errors.New("--special goes with --pattern")
+	case ranks.encoding != "":
+		known, ok := hf.Encoding(ranks.encoding)
+		if !ok {
+			return nil, fmt.Errorf("no encoding %q; there are %s (others: --pattern and --special)", ranks.encoding, strings.Join(hf.Encodings(), ", "))
+		}
+		return hf.ReadRanks(data, known)
+	case ranks.pattern != "":
+		special := map[string]uint32{}
+		for _, s := range ranks.special {
+			at := strings.LastIndexByte(s, '=')
+			id, err := strconv.ParseUint(s[at+1:], 10, 32)
+			if at < 1 || err != nil {
+				return nil, fmt.Errorf("--special %q: want NAME=ID, such as '<|eot|>=128009'", s)
+			}
+			special[s[:at]] = uint32(id)
+		}
+		return hf.ReadRanks(data, hf.Ranks{Pattern: ranks.pattern, Special: special})
+	}
+	var keys struct {
+		Config, Model json.RawMessage
+	}
+	if err := json.Unmarshal(data, &keys); err != nil {
+		return nil, fmt.Errorf("it is no JSON (%w); a tiktoken rank file needs --encoding", err)
+	}
+	if keys.Config != nil && keys.Model == nil {
+		return hf.ReadTekken(data)
+	}
+	return hf.Read(data)
 }
 
 // writeFileWhole writes by renaming: a reader sees the old file or the new one.
@@ -137,7 +195,7 @@ func openVocabulary(path string) (*bpe.Encoder, error) {
 		return nil, fmt.Errorf("read the vocabulary: %w", err)
 	}
 	if !strings.HasPrefix(string(data), "WPV") {
-		if data, err = compileVocabulary(path, data); err != nil {
+		if data, err = compileVocabulary(path, data, ranksOf{}); err != nil {
 			return nil, err
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -65,6 +66,43 @@ func TestCompileTellsWhatItMadeAndMakesTheSameAgain(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(wpv + ".*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// 256 bytes, then "ab", "abab" and two more: cut, merged and looked up as
+// tiktoken does.
+func TestRankFilesAreCompiledByEncodingNameOrPattern(t *testing.T) {
+	var ranks strings.Builder
+	for b := range 256 {
+		ranks.WriteString(base64.StdEncoding.EncodeToString([]byte{byte(b)}) + " " + strconv.Itoa(b) + "\n")
+	}
+	for i, token := range []string{"ab", "abab", " ab", "  "} {
+		ranks.WriteString(base64.StdEncoding.EncodeToString([]byte(token)) + " " + strconv.Itoa(256+i) + "\n")
+	}
+	dir := t.TempDir()
+	named, other, wpv := filepath.Join(dir, "cl100k_base.tiktoken"), filepath.Join(dir, "my.model"), filepath.Join(dir, "x.wpv")
+	for _, name := range []string{named, other} {
+		if err := os.WriteFile(name, []byte(ranks.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args     []string
+		in, want string
+	}{
+		{[]string{named}, "ababab ab", "257 256 258"},
+		{[]string{named}, "  ", "259"},
+		{[]string{named}, "ab<|endoftext|>", "256 100257"},
+		{[]string{other, "--pattern", "gpt2", "--special", "<|end=|>=300"}, "ab<|end=|>ab", "256 300 256"},
+		{[]string{other, "--encoding", "r50k_base"}, "abab", "257"},
+	} {
+		if code, _, errs := warmpath(append([]string{"tokenizer", "compile", "-o", wpv}, c.args...)...); code != 0 {
+			t.Errorf("%v: %s", c.args, errs)
+			continue
+		}
+		if code, out, errs := warmpathIn(c.in, "tokenizer", "encode", "--vocab", wpv); code != 0 || strings.TrimSpace(out) != c.want {
+			t.Errorf("%v %q: exit %d, %q %s; want %s", c.args, c.in, code, out, errs, c.want)
+		}
 	}
 }
 
@@ -252,6 +290,13 @@ func TestTokenizerMistakesSayWhatWouldBeRight(t *testing.T) {
 		{"", []string{"compile", file("wordpiece.json", strings.Replace(string(published), `"type":"BPE"`, `"type":"WordPiece"`, 1)), "-o", filepath.Join(dir, "x")}, "WordPiece"},
 		{"", []string{"compile", file("nfkc.json", strings.Replace(string(published), `{"type":"NFC"}`, `{"type":"NFKC"}`, 1)), "-o", filepath.Join(dir, "x")}, "NFKC"},
 		{"", []string{"compile", smallVocabularies + "qwen.tokenizer.json", "-o", filepath.Join(dir, "no", "x")}, "no such file"},
+		{"", []string{"compile", file("some.tiktoken", ""), "-o", filepath.Join(dir, "x")}, "there are cl100k_base, o200k_base"},
+		{"", []string{"compile", file("ranks.txt", "YQ== 0\n"), "-o", filepath.Join(dir, "x")}, "needs --encoding"},
+		{"", []string{"compile", file("cl100k_base.tiktoken", "YQ== zero\n"), "-o", filepath.Join(dir, "x")}, "line 1"},
+		{"", []string{"compile", file("few.txt", "YQ== 0\n"), "--pattern", "gpt2", "-o", filepath.Join(dir, "x")}, "few.txt"},
+		{"", []string{"compile", file("p.txt", "YQ== 0\n"), "--pattern", `\w+`, "-o", filepath.Join(dir, "x")}, "not supported"},
+		{"", []string{"compile", file("s.txt", "YQ== 0\n"), "--pattern", "gpt2", "--special", "<x>", "-o", filepath.Join(dir, "x")}, "NAME=ID"},
+		{"", []string{"compile", file("e.txt", "YQ== 0\n"), "--encoding", "o200k_base", "--pattern", "o200k", "-o", filepath.Join(dir, "x")}, "exclude each other"},
 		{"x", []string{"encode"}, "--vocab FILE.wpv"},
 		{"x", []string{"encode", "--vocab", "missing.wpv"}, "missing.wpv"},
 		{"x", []string{"encode", "--vocab", file("flipped.wpv", string(whole))}, "compile it again"},

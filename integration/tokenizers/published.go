@@ -26,7 +26,7 @@ func published(v vocabulary, file string) (added, pieces []string, err error) {
 			}
 			pieces = append(pieces, string(piece))
 		}
-		return nil, pieces, nil
+		return []string{"<|endoftext|>"}, pieces, nil // all of them have it
 	}
 	var tokenizer struct {
 		Added []struct{ Content string } `json:"added_tokens"`

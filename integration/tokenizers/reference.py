@@ -50,7 +50,7 @@ def open_tiktoken(path):
     load_file = load.read_file
     load.read_file = lambda p: open(p, "rb").read() if os.path.exists(p) else load_file(p)
     enc = tiktoken.Encoding(**openai_public.ENCODING_CONSTRUCTORS[name]())
-    return lambda texts, special: enc.encode_ordinary_batch(texts, num_threads=1)
+    return lambda texts, special: enc.encode_batch(texts, num_threads=1, allowed_special="all")
 
 
 def main():

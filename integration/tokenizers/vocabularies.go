@@ -45,6 +45,9 @@ var vocabularies = []vocabulary{
 	{Name: "gpt-oss", Pack: "gptoss", Families: []string{"gpt-oss"}, Examples: "gpt-oss 20b, 120b"},
 	{Name: "mistral-nemo", Pack: "mistral_nemo", Families: []string{"mistral-nemo"}, Examples: "Mistral Nemo (tekken)"},
 	{Name: "deepseek-v3", Pack: "deepseek_v3", Families: []string{"deepseek-v3"}, Examples: "DeepSeek V3, R1"},
+	{Name: "r50k_base", Ranks: "r50k_base", Examples: "GPT-2's rank file, by tiktoken"},
+	{Name: "cl100k_base", Ranks: "cl100k_base", Examples: "GPT-4's rank file, by tiktoken"},
+	{Name: "o200k_base", Ranks: "o200k_base", Examples: "GPT-4o's and gpt-oss's rank file, by tiktoken"},
 }
 
 // pick returns the vocabularies of a list such as "qwen3,gpt-oss"; empty: all.
