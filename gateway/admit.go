@@ -20,7 +20,7 @@ var chunkPool = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b
 // itself, or the client leaves. It reports whether the request goes upstream.
 func (x *exchange) admit() bool {
 	noBody := x.r.ContentLength == 0
-	x.vm.Do(func() { x.stream.RequestHeaders(headerMap(x.r), noBody) })
+	x.lane.do(func() { x.stream.RequestHeaders(headerMap(x.r), noBody) })
 	if !noBody && !x.readHeldBody() {
 		return false
 	}
@@ -99,7 +99,7 @@ func (x *exchange) feedRequest(piece []byte, end bool) {
 		x.bodyEnded = true
 		x.mu.Unlock()
 	}
-	x.vm.Do(func() {
+	x.lane.do(func() {
 		if len(piece) > 0 || !trailers {
 			x.stream.RequestData(piece, end && !trailers)
 		}
@@ -116,7 +116,7 @@ func (x *exchange) hold(n int) bool {
 	if x.g.held.Add(int64(n)) <= int64(x.g.cfg.HeldLimitBytes) {
 		return true
 	}
-	x.vm.Do(func() {
+	x.lane.do(func() {
 		x.stream.SendLocalReply(http.StatusServiceUnavailable, hostsim.NewHeaderMap("retry-after", "1"),
 			[]byte("too many requests are waiting here\n"), "held_bytes_limit")
 	})
@@ -169,13 +169,13 @@ func (x *exchange) timedOut() bool {
 
 // refuse answers by way of the module, as a proxy's own reply.
 func (x *exchange) refuse(status int, text, details string) {
-	x.vm.Do(func() { x.stream.SendLocalReply(status, nil, []byte(text), details) })
+	x.lane.do(func() { x.stream.SendLocalReply(status, nil, []byte(text), details) })
 }
 
 // released notes where the module wants the request to go.
 func (x *exchange) released(headers *hostsim.HeaderMap) {
 	// A tick may have let the headers go a moment ago, with the body close behind.
-	x.vm.Do(func() {})
+	x.lane.do(func() {})
 	x.wanted = parseEndpointHeader(headers.Value(endpointHeader))
 	x.pool = headers.Value(poolHeader)
 	x.noRetry = headers.Value(maxRetriesHeader) == "0"

@@ -3,11 +3,17 @@
 // without Envoy, for the demo and for tests.
 //
 // One request travels through it so: Gateway.ServeHTTP opens an exchange on the
-// least busy VM, feeds it the request headers and, while the module holds the
-// request, the body (request.go). When the module lets go, net/http's
-// ReverseProxy sends it on through endpoints.RoundTrip, which honours the
-// endpoint header "best,second" as Envoy's override_host policy with one retry
-// does (endpoints.go). The response passes the module's callbacks on its way
-// back, chunk by chunk, flushed at once (response.go). Whatever ends the
-// exchange, the module's done callback runs exactly once.
+// least busy VM (lane.go), feeds it the request headers (headers.go) and, while
+// the module holds the request, the body (admit.go). When the module lets go,
+// net/http's ReverseProxy sends it on through attempts.RoundTrip, which honours
+// the endpoint header "best,second" as Envoy's override_host policy with one
+// retry does; each attempt gets a copy of the held body, or the client's as it
+// comes (upload.go). The response passes the module's callbacks on its way back,
+// chunk by chunk, flushed at once (response.go). Whatever ends the exchange, the
+// module's done callback runs exactly once; and where the module itself ends, by
+// a trap, its exchanges go on without it.
+//
+// Framing, TLS, HTTP/2, upgrades and the removal of hop-by-hop fields are
+// net/http's. What is added here are limits on silence and on what is kept
+// (Config), and an order for the end (serve.go).
 package gateway

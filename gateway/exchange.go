@@ -22,7 +22,7 @@ type exchange struct {
 	g      *Gateway
 	w      http.ResponseWriter
 	r      *http.Request
-	vm     *hostsim.VM
+	lane   *lane
 	stream *hostsim.Stream
 	start  time.Time
 

@@ -25,6 +25,7 @@ type Gateway struct {
 	listener net.Listener
 	admin    net.Listener
 	tls      *certificate // nil without TLS
+	lanes    []*lane
 	next     atomic.Uint64
 	held     atomic.Int64 // bytes of request bodies that wait for the module
 	open     tally        // exchanges
@@ -94,6 +95,9 @@ func (g *Gateway) startModule(ctx context.Context) error {
 		_ = g.host.Close(ctx)
 		return fmt.Errorf("gateway: start the module: %w", err)
 	}
+	for _, plugins := range g.fleet.Plugins {
+		g.lanes = append(g.lanes, &lane{plugin: plugins[0]})
+	}
 	g.metrics.module = g.host
 	return nil
 }
@@ -148,8 +152,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !r.ProtoAtLeast(1, 1) {
 		w = finalOnly{w}
 	}
-	plugin := g.fleet.Plugins[g.next.Add(1)%uint64(len(g.fleet.Plugins))][0]
-	x := &exchange{g: g, w: w, vm: plugin.VM(), start: time.Now(), reqWake: make(chan struct{}, 1), respWake: make(chan struct{}, 1)}
+	x := &exchange{g: g, w: w, lane: g.shortest(), start: time.Now(), reqWake: make(chan struct{}, 1), respWake: make(chan struct{}, 1)}
 	ctx := context.WithValue(r.Context(), exchangeKey{}, x)
 	if g.cfg.RequestTimeout > 0 {
 		var cancel context.CancelFunc
@@ -157,8 +160,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 	}
 	x.r = r.WithContext(ctx)
-	x.vm.Do(func() {
-		x.stream = plugin.NewStream(x)
+	x.lane.do(func() {
+		x.stream = x.lane.plugin.NewStream(x)
 		info := &x.stream.Info
 		info.SourceAddress, info.Protocol, info.StartTime = r.RemoteAddr, r.Proto, x.start
 	})
@@ -176,7 +179,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer that is out, or a cut.
 func (x *exchange) close() {
 	x.endBody()
-	x.vm.Do(x.stream.Close)
+	x.lane.do(x.stream.Close)
 	x.drop()
 	x.g.metrics.observe(x)
 	x.g.access.write(x)

@@ -25,7 +25,7 @@ func (g *Gateway) modifyResponse(resp *http.Response) error {
 		x.log.status = resp.StatusCode
 		return nil
 	}
-	x.vm.Do(func() {
+	x.lane.do(func() {
 		x.tellAnswerer()
 		x.stream.Info.BackendLatency = time.Since(x.start)
 		x.stream.ResponseHeaders(h, noBody)
@@ -123,7 +123,7 @@ func (b *responseBody) feed(p []byte) int {
 	x.mu.Lock()
 	x.respNow, x.respPassed = p[:n], 0
 	x.mu.Unlock()
-	x.vm.Do(func() {
+	x.lane.do(func() {
 		switch {
 		case b.eof && len(b.resp.Trailer) > 0:
 			if n > 0 {
@@ -150,7 +150,7 @@ func (b *responseBody) tellFailure() {
 		return
 	}
 	x.log.details = failureDetails(b.err)
-	x.vm.Do(func() { x.stream.UpstreamReset(x.log.details) })
+	x.lane.do(func() { x.stream.UpstreamReset(x.log.details) })
 }
 
 func (b *responseBody) copyTrailers() {
@@ -182,7 +182,7 @@ func (g *Gateway) proxyError(_ http.ResponseWriter, r *http.Request, err error) 
 		panic(http.ErrAbortHandler) // an empty return would be a 200 to one that half closed
 	}
 	x.log.details = failureDetails(err)
-	x.vm.Do(func() {
+	x.lane.do(func() {
 		x.tellAnswerer()
 		x.stream.Info.UpstreamTransportFailureReason = err.Error()
 		switch {

@@ -20,6 +20,11 @@ const (
 	peerTimeout    = 15 * time.Second // for an HTTP/2 peer to answer a ping
 	cutTimeout     = 5 * time.Second  // for exchanges to end once they have been cut
 	lingerTimeout  = time.Second      // for a client to stop sending what was answered already
+	// sendBuffer is what the kernel keeps for a client that doesn't take it (twice
+	// that, with its own overhead). Left to itself it grows to megabytes, and a
+	// client that takes 10 KB/s then looks silent for minutes. So it is about 3 KB/s
+	// that ClientTimeout asks for by default.
+	sendBuffer = 256 << 10
 )
 
 // Run serves until ctx ends, then drains: /readyz turns to 503, new requests are
@@ -64,6 +69,15 @@ func (g *Gateway) dataServer(base context.Context) *http.Server {
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		HTTP2:    &http.HTTP2Config{SendPingTimeout: idleTimeout, PingTimeout: peerTimeout, WriteByteTimeout: g.cfg.ClientTimeout},
 		ErrorLog: slog.NewLogLogger(g.cfg.Logger.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			if secure, ok := conn.(*tls.Conn); ok {
+				conn = secure.NetConn()
+			}
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetWriteBuffer(sendBuffer)
+			}
+			return ctx
+		},
 	}
 	s.Protocols.SetHTTP1(true)
 	if g.tls == nil {
@@ -71,7 +85,7 @@ func (g *Gateway) dataServer(base context.Context) *http.Server {
 		return s
 	}
 	s.Protocols.SetHTTP2(true)
-	s.TLSConfig = &tls.Config{GetCertificate: g.tls.get, MinVersion: tls.VersionTLS12}
+	s.TLSConfig = &tls.Config{GetCertificate: g.tls.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1", "http/1.0"}}
 	return s
 }
 
