@@ -121,6 +121,8 @@ func NewHost(ctx context.Context, opts Options) (*Host, error) {
 		wasi := h.runtime.NewHostModuleBuilder(name)
 		wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(wasi)
 		wasi.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(procExit), []api.ValueType{api.ValueTypeI32}, nil).Export("proc_exit")
+		i32 := api.ValueTypeI32
+		wasi.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(noSys), []api.ValueType{i32, i32, i32, i32}, []api.ValueType{i32}).Export("fd_read")
 		if _, err := wasi.Instantiate(h.tracedWASI(ctx)); err != nil {
 			return nil, fmt.Errorf("instantiate %s: %w", name, err)
 		}

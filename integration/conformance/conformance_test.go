@@ -33,8 +33,10 @@ func run(m *testing.M) int {
 	if built["guest"], err = modules.Build(ctx, root, dir, "hostsim/testdata/guest"); err != nil {
 		panic(err)
 	}
-	if built["plain"], err = filepath.Abs("testdata/plain.wasm"); err != nil {
-		panic(err)
+	for _, name := range []string{"plain", "wasi"} {
+		if built[name], err = filepath.Abs("testdata/" + name + ".wasm"); err != nil {
+			panic(err)
+		}
 	}
 	return m.Run()
 }

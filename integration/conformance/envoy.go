@@ -156,9 +156,6 @@ func (e *Envoy) read(r io.Reader) {
 	for lines.Scan() {
 		line := lines.Text()
 		parts := strings.SplitN(line, "|", 4)
-		if os.Getenv("CONFORMANCE_RAW") != "" {
-			fmt.Fprintln(os.Stderr, line)
-		}
 		e.mu.Lock()
 		if len(parts) == 4 && parts[2] == "wasm" && strings.HasPrefix(parts[3], "wasm log") {
 			if e.current != nil && parts[1] != "error" {

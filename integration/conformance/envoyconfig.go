@@ -12,6 +12,8 @@ const (
 	nodeID         = "node-1"
 	nodeCluster    = "edge"
 	routeName      = "story"
+	routeMoved     = "moved" // of requests with headerMove
+	headerMove     = "x-move"
 	clusterHTTP2   = "upstream"
 	clusterHTTP1   = "upstream1"
 	clusterControl = "control"
@@ -115,9 +117,11 @@ func (e *Envoy) listenerOf(scenario string, s *Setup, p *PluginSetup) tree {
 		"config_source": watchedFile(e.filterPath(scenario, p)),
 		"type_urls":     []any{typePrefix + "extensions.filters.http.wasm.v3.Wasm"},
 	}}
+	to := tree{"cluster": s.cluster(), "timeout": "0s"}
 	m := e.manager("story", []any{filter}, tree{
 		"virtual_hosts": []any{tree{"name": "story", "domains": []any{"*"}, "routes": []any{
-			tree{"name": routeName, "match": tree{"prefix": "/"}, "route": tree{"cluster": s.cluster(), "timeout": "0s"}},
+			tree{"name": routeMoved, "match": tree{"prefix": "/", "headers": []any{tree{"name": headerMove, "present_match": true}}}, "route": to},
+			tree{"name": routeName, "match": tree{"prefix": "/"}, "route": to},
 		}}},
 	})
 	m["codec_type"] = "HTTP2"

@@ -141,7 +141,7 @@ func (p *simProxy) reconfigure(ctx context.Context, setup *Setup, which int) err
 // log keeps what a script writes; what the host says about a VM, and the last
 // words of a dying guest, are worded by each host in its own way.
 func (p *simProxy) log(e hostsim.LogEntry) {
-	if e.Plugin == "" || e.Level >= hostsim.LogError {
+	if e.Level >= hostsim.LogError || strings.HasPrefix(e.Message, "wasm VM ") {
 		return
 	}
 	vm := e.VM

@@ -44,8 +44,10 @@ func (p *simProxy) open(a Action) error {
 			if p.setup.HTTP1 {
 				info.Protocol = "HTTP/1.1"
 			}
-			info.RouteName, info.ClusterName = routeName, p.setup.cluster()
-			s.s.RequestHeaders(p.arriving(a), a.End)
+			info.ClusterName = p.setup.cluster()
+			h := p.arriving(a)
+			s.route(h)
+			s.s.RequestHeaders(h, a.End)
 			s.restartIdle()
 			return nil
 		}
@@ -216,6 +218,14 @@ func (s *simStream) giveUp() {
 	}
 }
 
+// route looks the route up, as it is done before the filters and for the router.
+func (s *simStream) route(h *hostsim.HeaderMap) {
+	s.s.Info.RouteName = routeName
+	if _, ok := h.Get(headerMove); ok {
+		s.s.Info.RouteName = routeMoved
+	}
+}
+
 // cut is how a side learns that a stream is given up: by a frame, or with
 // HTTP/1.1 by the end of its connection.
 func (s *simStream) cut(actor string) {
@@ -246,6 +256,7 @@ func (s *simStream) RequestHeaders(h *hostsim.HeaderMap, end bool) {
 		s.vm.Post(func() { s.s.SendLocalReply(404, nil, nil, "route_not_found") })
 		return
 	}
+	s.route(h)
 	if s.p.setup.HTTP1 { // a request line and Host
 		var line []hostsim.Header
 		for _, key := range []string{":method", ":path", ":authority"} {
