@@ -98,7 +98,7 @@ func (g *Gateway) startModule(ctx context.Context) error {
 	for _, plugins := range g.fleet.Plugins {
 		g.lanes = append(g.lanes, &lane{plugin: plugins[0]})
 	}
-	g.metrics.module = g.host
+	g.metrics.watch(g)
 	return nil
 }
 

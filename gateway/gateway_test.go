@@ -408,7 +408,7 @@ func TestMetricsShowTheModulesWithLabels(t *testing.T) {
 	}
 	page, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	for _, want := range []string{"guest_done_total 1", `warmpath_gateway_requests_total{class="2xx"} 1`, `warmpath_gateway_attempts_total{result="answered"} 1`} {
+	for _, want := range []string{"guest_done_total 1", `warmpath_gateway_requests_total{class="2xx"} 1`, `warmpath_gateway_attempts_total{result="answered"} 1`, "warmpath_gateway_module_traps_total 0", "warmpath_gateway_held_bytes 0"} {
 		if !bytes.Contains(page, []byte(want)) {
 			t.Errorf("metrics lack %q", want)
 		}

@@ -54,6 +54,24 @@ func newMetrics() *metrics {
 	return m
 }
 
+// watch adds what is read at scrape time.
+func (m *metrics) watch(g *Gateway) {
+	m.module = g.host
+	m.registry.MustRegister(
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "warmpath_gateway_module_traps_total", Help: "VMs that trapped; their exchanges went on without the module.",
+		}, func() (n float64) {
+			for _, vm := range g.fleet.Workers {
+				n += float64(vm.Stats().Traps)
+			}
+			return n
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "warmpath_gateway_held_bytes", Help: "Request bodies that wait for the module or for a worker's answer.",
+		}, func() float64 { return float64(g.held.Load()) }),
+	)
+}
+
 func (m *metrics) observe(x *exchange) {
 	class := "cut"
 	if s := x.log.status; s >= 100 {
