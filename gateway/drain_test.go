@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -37,6 +38,7 @@ func drainable(t *testing.T, edit func(*Config)) (g *Gateway, stop func() error,
 	cfg := Config{
 		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", Module: guest, Endpoints: known, VMs: 1,
 		CacheDir: filepath.Join(os.TempDir(), "warmpath-test-wazero"), DrainTimeout: 10 * time.Second,
+		Logger: slog.New(slog.DiscardHandler),
 	}
 	edit(&cfg)
 	g, stop = launch(t, cfg)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -34,7 +35,7 @@ func start(t *testing.T, endpoints []string, edit func(*Config)) *Gateway {
 	cache := filepath.Join(os.TempDir(), "warmpath-test-wazero")
 	cfg := Config{
 		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", Module: guest, Endpoints: known, VMs: 2,
-		CacheDir: cache, DrainTimeout: 5 * time.Second,
+		CacheDir: cache, DrainTimeout: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
 	}
 	if edit != nil {
 		edit(&cfg)
