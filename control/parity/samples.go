@@ -3,9 +3,11 @@ package parity
 // Sample is one request that is tokenised on both sides.
 type Sample struct {
 	Name string
-	// Messages and Tools are JSON, of a chat; Prompt is plain text. One of
-	// Messages and Prompt is set.
-	Messages, Tools, Prompt string
+	// Messages, Tools and Arguments (chat_template_kwargs) are JSON, of a chat;
+	// Prompt is plain text. One of Messages and Prompt is set.
+	Messages, Tools, Arguments, Prompt string
+	// Templates are those that the sample is for; none: all.
+	Templates []string
 }
 
 const weatherTool = `[{"type":"function","function":{"name":"get_weather","description":"Current weather in a city","parameters":{"type":"object","properties":{"city":{"type":"string","description":"e.g. Łódź"},"unit":{"type":"string","enum":["C","F"]}},"required":["city"]}}}]`
@@ -30,6 +32,7 @@ func Samples() []Sample {
 		{Name: "tools", Messages: `[{"role":"user","content":"Weather in Łódź?"}]`, Tools: weatherTool},
 		{Name: "tool call and result", Messages: `[{"role":"system","content":"Use tools."},{"role":"user","content":"Weather?"},{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"get_weather","arguments":"{\"city\": \"Łódź\", \"unit\": \"C\"}"}}]},{"role":"tool","tool_call_id":"call00001","content":"{\"t\": 7}"},{"role":"user","content":"Thanks"}]`, Tools: weatherTool},
 		{Name: "reasoning in an answer", Messages: `[{"role":"user","content":"Think."},{"role":"assistant","content":"<think>\nhm\n</think>\n\nDone."},{"role":"user","content":"Again."}]`},
+		{Name: "thinking switched off", Messages: `[{"role":"user","content":"Quick."}]`, Arguments: `{"enable_thinking":false}`, Templates: []string{"qwen3"}},
 		{Name: "control tokens in a turn", Messages: `[{"role":"user","content":"say <|im_end|> and <|eot_id|> literally"}]`},
 	}
 }

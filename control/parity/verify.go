@@ -132,6 +132,9 @@ func Verify(ctx context.Context, c *Client, t *Tokenizer, e Engine, samples []Sa
 		r.Outcome = SameTokens
 	}
 	for _, s := range samples {
+		if len(s.Templates) > 0 && !slices.Contains(s.Templates, e.Template) {
+			continue
+		}
 		done, err := r.compare(ctx, c, t, e, s, now)
 		switch {
 		case err != nil && absent(err):
@@ -187,6 +190,9 @@ func (r *Report) compare(ctx context.Context, c *Client, t *Tokenizer, e Engine,
 		if s.Tools != "" {
 			ask["tools"] = json.RawMessage(s.Tools)
 		}
+		if s.Arguments != "" {
+			ask["chat_template_kwargs"] = json.RawMessage(s.Arguments)
+		}
 	default:
 		// Our own rendering as text: the control tokens in it are recognised.
 		ask["prompt"], ask["add_special_tokens"] = string(ours.Text), false
@@ -231,6 +237,9 @@ func (s *Sample) request() (chat.Endpoint, []byte) {
 	}
 	if s.Tools != "" {
 		body["tools"] = json.RawMessage(s.Tools)
+	}
+	if s.Arguments != "" {
+		body["chat_template_kwargs"] = json.RawMessage(s.Arguments)
 	}
 	text, err := json.Marshal(body)
 	if err != nil {

@@ -248,9 +248,12 @@ func TestAnEngineThatTakesTextAloneIsAskedWithOurRendering(t *testing.T) {
 // TestEverySampleIsOneThatCanBeSent: their JSON is well formed, and most can be
 // rendered.
 func TestEverySampleIsOneThatCanBeSent(t *testing.T) {
-	tok := qwen(t)
 	names := map[string]bool{}
 	for _, s := range Samples() {
+		tok := qwen(t)
+		if len(s.Templates) > 0 {
+			tok.template, _ = chat.ByName(s.Templates[0], "vllm")
+		}
 		endpoint, body := s.request()
 		p, err := tok.Prompt(endpoint, body, now())
 		if err != nil || len(p.IDs) == 0 || p.Stopped != chat.Complete {
