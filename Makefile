@@ -26,6 +26,8 @@ DEMO     ?=
 BENCH    ?=
 TOKENIZERS ?=
 SOAK     ?=
+# Of make conformance: -rewrite, -only REGEXP, -table FILE.
+CONFORMANCE ?=
 PIECES   ?= 200000
 
 # Folders of a list that exist, as Go patterns.
@@ -118,7 +120,7 @@ envoy-test: build wasm ## Prove the filter in real Envoys: ENVOY=1.40.0,1.36.2
 
 .PHONY: conformance
 conformance: ## Compare hostsim with real Envoys in every scenario: ENVOY=1.40.0,1.36.2
-	ENVOY='$(ENVOY)' $(GO) test ./integration/conformance -tags envoy -count=1 -timeout 60m -v -run TestEnvoy
+	ENVOY='$(ENVOY)' $(GO) test ./integration/conformance -tags envoy -count=1 -timeout 60m -v -run TestEnvoy $(CONFORMANCE)
 
 .PHONY: istio-test
 istio-test: ## Check the Istio examples against Istio's own definitions
