@@ -26,14 +26,15 @@ var v8Script []byte
 
 // answer mirrors what the guest prints.
 type answer struct {
-	Error     string  `json:"error"`
-	Nanos     []int64 `json:"nanos"`
-	IDs       int     `json:"ids"`
-	Bytes     int     `json:"bytes"`
-	Slices    int     `json:"slices"`
-	Longest   int64   `json:"longestNanos"`
-	HeapBytes uint64  `json:"heapBytes"`
-	Exhausted bool    `json:"exhausted"`
+	Error        string  `json:"error"`
+	Nanos        []int64 `json:"nanos"`
+	IDs          int     `json:"ids"`
+	Bytes        int     `json:"bytes"`
+	Slices       int     `json:"slices"`
+	Longest      int64   `json:"longestNanos"`
+	HeapBytes    uint64  `json:"heapBytes"`
+	EncoderBytes uint64  `json:"encoderBytes"`
+	Exhausted    bool    `json:"exhausted"`
 }
 
 // host is a running program that answers lines: the guest somewhere, or the

@@ -32,14 +32,15 @@ const shardBytes = 256 << 10
 
 // answer is what one line of questions is answered with.
 type answer struct {
-	Error     string  `json:"error,omitempty"`
-	Nanos     []int64 `json:"nanos,omitempty"` // CPU time of each pass
-	IDs       int     `json:"ids,omitempty"`   // of one pass
-	Bytes     int     `json:"bytes,omitempty"` // of one pass
-	Slices    int     `json:"slices,omitempty"`
-	Longest   int64   `json:"longestNanos,omitempty"` // CPU time of the longest slice
-	HeapBytes uint64  `json:"heapBytes,omitempty"`    // what the vocabulary and its encoder hold
-	Exhausted bool    `json:"exhausted,omitempty"`
+	Error        string  `json:"error,omitempty"`
+	Nanos        []int64 `json:"nanos,omitempty"` // CPU time of each pass
+	IDs          int     `json:"ids,omitempty"`   // of one pass
+	Bytes        int     `json:"bytes,omitempty"` // of one pass
+	Slices       int     `json:"slices,omitempty"`
+	Longest      int64   `json:"longestNanos,omitempty"` // CPU time of the longest slice
+	HeapBytes    uint64  `json:"heapBytes,omitempty"`    // what the loaded vocabulary holds
+	EncoderBytes uint64  `json:"encoderBytes,omitempty"` // what an encoder's tables, caches and memo hold beside it
+	Exhausted    bool    `json:"exhausted,omitempty"`
 }
 
 type guest struct {
@@ -124,10 +125,12 @@ func (g *guest) load(path string) (answer, error) {
 	if err := timed(func() error { g.voc, err = loader.Finish(); return err }); err != nil {
 		return answer{}, err
 	}
+	a.HeapBytes = heap() - before
+	before = heap()
 	if err := timed(func() error { g.enc = bpe.New(g.voc, bpe.Config{}); return nil }); err != nil {
 		return answer{}, err
 	}
-	a.HeapBytes = heap() - before
+	a.EncoderBytes = heap() - before
 	runtime.KeepAlive(file)
 	g.plain = bpe.New(g.voc, bpe.Config{MemoIDs: -1})
 	return a, nil
