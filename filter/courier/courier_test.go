@@ -156,7 +156,8 @@ func FuzzFrames(f *testing.F) {
 	pages = wire.AppendSection(pages, wire.SectionPages, page)
 	ack := wire.AppendHeader(nil, &wire.Header{Kind: wire.Ack, Flags: wire.FlagOff})
 	ack = wire.AppendSection(ack, wire.SectionAcked, wire.AppendAcked(nil, wire.Acked{Slot: 1, Nonce: 2, Sequence: 3}))
-	for _, seed := range [][]byte{resyncFrame(7, 3), updateFrame(7, 3, 4), pages, ack, nil} {
+	exact := wire.AppendSection(resyncFrame(7, 3), wire.SectionExact, []byte(`[{"pool":"p","vocab":"00112233445566778899aabbccddeeff","bytes":600000,"template":"qwen3","engine":"vllm","active":true}]`))
+	for _, seed := range [][]byte{resyncFrame(7, 3), updateFrame(7, 3, 4), exact, pages, ack, nil} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
@@ -181,6 +182,11 @@ func FuzzFrames(f *testing.F) {
 		}
 		if _, err := table.DecodeMeta(host.Shared[c.fleet.Keys.MetaKey].Value); err != nil {
 			t.Fatal(err)
+		}
+		if list := host.Shared[c.fleet.Keys.Vocabularies()].Value; len(list) > 0 {
+			if _, err := wire.DecodeVocabularies(list, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -61,7 +61,8 @@ func (f *Fleet) setExact(set *policy.Set) {
 		if p.Exact == nil {
 			continue
 		}
-		if pool.exact.template, pool.exact.known = templateOf(p.Exact); !pool.exact.known {
+		if pool.exact.template, pool.exact.known = templateOf(p.Exact); !pool.exact.known && f.toldTemplate != p.Exact.Template {
+			f.toldTemplate = p.Exact.Template
 			abi.Log(abi.LogWarn, "warmpath: pool "+p.Name+": this module doesn't know the chat template "+strconv.Quote(p.Exact.Template)+
 				" of engine "+strconv.Quote(p.Exact.Engine)+"; the pool stays in approximate mode here until the module is as new as the control service")
 		}

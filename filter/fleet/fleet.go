@@ -72,6 +72,8 @@ type Fleet struct {
 	siblings  siblings
 	row       row
 	told      uint32 // kinds of bad data that were logged
+	// toldTemplate is the last chat template that was said to be unknown.
+	toldTemplate string
 
 	metaScratch  abi.Scratch
 	valueScratch abi.Scratch
