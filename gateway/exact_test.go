@@ -89,9 +89,16 @@ type trial struct {
 
 func newTrial(sent, answer message) *trial { return &trial{sent, answer, make(chan string, 2)} }
 
+// faults are what the module is told to do, mostly nothing.
+var faults = []string{
+	"", "", "", "", "", "", "", "", "trap request_headers", "trap request_body", "trap request_end", "trap request_trailers",
+	"trap response_headers", "trap response_body", "trap response_trailers", "trap done", "panic request_end", "panic response_body",
+}
+
 // TestBodiesAndTrailersAreExactBothWaysHoweverTheyAreCut sends arbitrary messages
 // through the gateway, by both protocols, with the module holding the request or
-// not, to a worker that checks what it gets and answers with another.
+// not, or failing anywhere, to a worker that checks what it gets and answers with
+// another.
 func TestBodiesAndTrailersAreExactBothWaysHoweverTheyAreCut(t *testing.T) {
 	var trial atomic.Pointer[trial]
 	up, _ := worker(t, "up", func(w http.ResponseWriter, r *http.Request) {
@@ -134,6 +141,7 @@ func TestBodiesAndTrailersAreExactBothWaysHoweverTheyAreCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		req.Header.Set("X-Fault", rapid.SampledFrom(faults).Draw(t, "fault"))
 		body := &pieces{cuts: slices.Clone(sent.cuts)}
 		req.Body, req.ContentLength = io.NopCloser(body), -1
 		if sent.sized {

@@ -60,7 +60,7 @@ func New(ctx context.Context, cfg Config) (*Gateway, error) {
 		Transport:      &attempts{endpoints: cfg.Endpoints, transport: g.upstream, metrics: g.metrics, firstByte: cfg.FirstByteTimeout},
 		ModifyResponse: g.modifyResponse,
 		ErrorHandler:   g.proxyError,
-		FlushInterval:  -1, // each token at once
+		FlushInterval:  5 * time.Millisecond, // of sized bodies: streams are flushed with each piece
 		BufferPool:     bufferPool{},
 		ErrorLog:       slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}

@@ -225,3 +225,32 @@ func TestAWorkerThatAnswersEarlyIsHeard(t *testing.T) {
 	more.CloseWithError(errors.New("no more"))
 	<-early
 }
+
+// TestAStreamedBodyThatWasNotTouchedIsSentToAnother: a worker that cannot be
+// reached has cost nothing, even where the body isn't kept.
+func TestAStreamedBodyThatWasNotTouchedIsSentToAnother(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := l.Addr().String()
+	l.Close()
+	up, _ := worker(t, "up", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	g := start(t, []string{dead, up}, nil)
+	for name, client := range clients(t) {
+		for i := range 4 { // the dead one comes first in some of them
+			resp, err := client.Post(g.URL()+"/pass", "text/plain", io.MultiReader(strings.NewReader("a body "), strings.NewReader("in two pieces")))
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != 200 || string(body) != "a body in two pieces" {
+				t.Errorf("%s, request %d: %d %q, %v", name, i, resp.StatusCode, body, err)
+			}
+		}
+	}
+	if n := testutil.ToFloat64(g.metrics.attempts.WithLabelValues("failed")); n == 0 {
+		t.Error("no attempt met the dead worker")
+	}
+}

@@ -95,7 +95,7 @@ func servePlain(ctx context.Context, workers []string, out io.Writer) error {
 			MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
 			DialContext: (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		},
-		FlushInterval: -1,
+		FlushInterval: 5 * time.Millisecond,
 	}
 	// As the gateway does. Without it net/http closes a request body as soon as
 	// the answer begins, sometimes before the transport has seen its end, and cuts
