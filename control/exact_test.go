@@ -390,6 +390,14 @@ func TestAPolicyWithABadTokenizerIsRefusedWithPlaceAndRemedy(t *testing.T) {
 			t.Errorf("%s: no remedy: %#v", written, err)
 		}
 	}
+	var many strings.Builder
+	many.WriteString("pools:\n")
+	for i := range 5 {
+		fmt.Fprintf(&many, "- {name: p%d, models: [m%d], tokenizer: {file: good.wpv, engine: vllm, template: {user: {prefix: %q, suffix: U}, assistant: {prefix: A, suffix: A}, generation: A}}}\n", i, i, strings.Repeat("x", 4000))
+	}
+	if _, err := parsePolicy("p.yaml", dir, []byte(many.String()), &vocabulary.Store{}); err == nil || !strings.Contains(err.Error(), "pools[4].tokenizer: the policy's templates have") {
+		t.Errorf("more templates than fit a frame: %v", err)
+	}
 	d, err := parsePolicy("p.yaml", dir, []byte(`pools: [{name: default, models: ['*'], tokenizer: {engine: vllm, file: good.wpv, template: {user: {prefix: "U:", suffix: "\n"}, assistant: {prefix: "A:", suffix: "\n"}, generation: "A:"}}}]`), &vocabulary.Store{})
 	if err != nil {
 		t.Fatal(err)
@@ -526,5 +534,17 @@ func TestAStateFileFromBeforeExactPoolsIsRead(t *testing.T) {
 		if _, err := decodeState(binary.LittleEndian.AppendUint64(cut, xxhash.Sum64(cut))); err == nil {
 			t.Errorf("cut to %d bytes: no error", n)
 		}
+	}
+}
+
+func TestVocabulariesThatVMsHaveNoRoomForAreRefusedTogether(t *testing.T) {
+	of := func(hash byte) *tokenizer {
+		return &tokenizer{vocabulary: &vocabulary.Vocabulary{Vocabulary: policy.Vocabulary{Hash: policy.Hash{hash}, Bytes: 5 << 20}}}
+	}
+	if err := room("", map[string]*tokenizer{"a": of(1), "b": of(2), "c": of(1), "d": of(2)}); err != nil {
+		t.Errorf("two that four pools share: %v", err)
+	}
+	if err := room("x", map[string]*tokenizer{"a": of(1), "b": of(2), "c": of(3)}); err == nil || !strings.Contains(err.Error(), "15728640 bytes") {
+		t.Errorf("three: %v", err)
 	}
 }

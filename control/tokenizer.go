@@ -31,6 +31,9 @@ const (
 const (
 	defaultGrace = 30 * time.Second
 	maxGrace     = time.Hour
+	// maxTemplates keeps the EXACT section, which may name each pool twice, a
+	// small part of a frame.
+	maxTemplates = 16 << 10
 )
 
 // tokenizer is the key tokenizer of a pool, read and its vocabulary loaded. It
@@ -78,20 +81,25 @@ func loadTokenizers(source, dir string, found map[int]any, set *policy.Set, stor
 			return nil, refusedPolicy(source, err)
 		}
 		out[set.Pools[i].Name] = t
-		if err := room(place+".file", out); err != nil {
+		if err := room(place, out); err != nil {
 			return nil, refusedPolicy(source, err)
 		}
 	}
 	return out, nil
 }
 
-// room finds vocabularies that a gateway's VMs have no room for together.
+// room finds what a gateway has no room for: vocabularies in its VMs, templates
+// in a frame.
 func room(place string, tokenizers map[string]*tokenizer) error {
 	sizes := map[policy.Hash]int{}
-	total := 0
+	total, templates := 0, 0
 	for _, t := range tokenizers {
+		templates += len(t.template)
 		total += t.vocabulary.Bytes - sizes[t.vocabulary.Hash]
 		sizes[t.vocabulary.Hash] = t.vocabulary.Bytes
+	}
+	if templates > maxTemplates {
+		return &policy.Error{Place: place, Fault: fmt.Sprintf("the policy's templates have %d bytes together, the limit is %d", templates, maxTemplates), Remedy: "name templates instead of spelling them out"}
 	}
 	if total <= policy.MaxVocabularyBytes {
 		return nil
@@ -250,7 +258,7 @@ func (s *Service) readVocabulariesAgain(refused map[string]vocabulary.Stamp) {
 				next.tokenizers[name] = &copied
 			}
 		}
-		return next, room("tokenizer.file", next.tokenizers)
+		return next, room("tokenizer", next.tokenizers)
 	})
 	if err != nil {
 		s.log.Error("changed vocabulary not taken over", "err", err)
