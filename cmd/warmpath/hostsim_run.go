@@ -21,7 +21,7 @@ import (
 type hostsimRun struct {
 	module, config, vmConfig, response, symbols string
 	requests, httpCalls, faults, env            []string
-	trace, asJSON, allowStop                    bool
+	trace, traceAll, asJSON, allowStop          bool
 	chunk, bufferLimit                          int
 	advance                                     time.Duration
 
@@ -82,6 +82,7 @@ Exit status: 0 the module ran, 1 it could not be started, or it trapped.`,
 	f.StringArrayVar(&r.faults, "fault", nil, "what goes wrong at which call, repeatable")
 	f.StringArrayVar(&r.env, "env", nil, "NAME=value in the module's environment, repeatable")
 	f.BoolVar(&r.trace, "trace", false, "print every call between host and module")
+	f.BoolVar(&r.traceAll, "trace-all", false, "like --trace, with allocations and WASI calls")
 	f.BoolVar(&r.asJSON, "json", false, "print JSON")
 	f.BoolVar(&r.allowStop, "allow-stop-iteration", false, "Envoy's allow_on_headers_stop_iteration: show the body to a filter that stopped at headers")
 	f.IntVar(&r.chunk, "chunk", 0, "cut bodies into pieces of that many bytes (0: whole)")
@@ -238,6 +239,10 @@ func (r *hostsimRun) options() ([]hosttest.Option, error) {
 	}
 	if r.allowStop {
 		all = append(all, hosttest.AllowStopIteration())
+	}
+	if r.traceAll {
+		r.trace = true
+		all = append(all, hosttest.TraceAll())
 	}
 	for path, option := range map[string]func(string) hosttest.Option{r.config: hosttest.Config, r.vmConfig: hosttest.VMConfig} {
 		if path == "" {

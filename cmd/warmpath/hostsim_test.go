@@ -88,6 +88,10 @@ func TestRunTracesEveryCallAndAnswersCallsOut(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
+	_, all, _ := warmpath("hostsim", "run", at("guest.wasm"), "--config", at("cfg"), "--trace-all")
+	if strings.Contains(out, "clock_time_get") || !strings.Contains(all, "  clock_time_get() = success") || !strings.Contains(all, "    proxy_on_memory_allocate(") {
+		t.Errorf("--trace-all shows\n%s", all)
+	}
 	for how, want := range map[string]string{"dead": "headers 3, body 98", "break": "headers 0, body 0", "silent": "headers 3, body 24"} {
 		if out := run(how); !strings.Contains(out, "proxy_on_http_call_response(call 4, "+want) {
 			t.Errorf("%s: no %q in\n%s", how, want, out)

@@ -134,7 +134,7 @@ func (w Worker) open(r Request, end bool) *Exchange {
 		Protocol: "HTTP/1.1", StartTime: f.Host.Now(), SourceAddress: "192.0.2.1:40000", DestinationAddress: "192.0.2.2:80",
 		RouteName: "default", ClusterName: "upstream", ConnectionID: 1,
 	}
-	f.exchanges = append(slices.DeleteFunc(f.exchanges, func(x *Exchange) bool { return x.Stream.Done() }), x)
+	f.exchanges = append(slices.DeleteFunc(slices.Clone(f.exchanges), func(x *Exchange) bool { return x.Stream.Done() }), x)
 	method := r.Method
 	if method == "" {
 		method = "GET"

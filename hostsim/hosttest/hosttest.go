@@ -164,7 +164,7 @@ func (f *Filter) traced(e hostsim.Event) {
 		f.set.trace(e)
 	}
 	switch {
-	case e.Kind == hostsim.EventAllocate, e.Kind == hostsim.EventWASI:
+	case (e.Kind == hostsim.EventAllocate || e.Kind == hostsim.EventWASI) && !f.set.traceAll:
 	case e.Name == "proxy_log" && e.Kind == hostsim.EventHostCall && len(e.Args) == 2 && (e.Args[0] == "error" || e.Args[0] == "critical"):
 		// heard has it
 	default:

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/warmpath/warmpath/hostsim"
 )
 
@@ -26,6 +28,10 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		return m.Run()
 	}()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	os.Exit(code)
 }
 

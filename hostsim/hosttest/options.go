@@ -18,6 +18,7 @@ type settings struct {
 	faults         []string
 	symbols        string
 	trace          func(hostsim.Event)
+	traceAll       bool
 	logLevel       hostsim.LogLevel
 	memoryLimitMiB uint32
 	node           hostsim.Node
@@ -109,6 +110,11 @@ func MemoryLimit(mib uint32) Option { return func(s *settings) { s.memoryLimitMi
 // Symbols names the functions in stack traces after an unstripped build of the
 // module (a file). Go modules do not need it.
 func Symbols(path string) Option { return func(s *settings) { s.symbols = path } }
+
+// TraceAll puts into transcripts also what the host allocates in the module and
+// what the module asks of WASI (clocks, random numbers, standard output). Such
+// transcripts change with every compiler: not for Golden.
+func TraceAll() Option { return func(s *settings) { s.traceAll = true } }
 
 // Trace is told every call between host and module as it happens.
 func Trace(hear func(hostsim.Event)) Option { return func(s *settings) { s.trace = hear } }
