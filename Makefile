@@ -161,7 +161,7 @@ ucd: bin/unicode/bin/python ## Extract what tokenizers need of the Unicode datab
 	@cp bin/unicode/ucd.txt build/ucd/ucd.txt && $(GO) generate ./tokenizer/ucd
 
 bin/unicode/bin/python:
-	@python3 -m venv bin/unicode && $@ -m pip install --quiet tokenizers==0.22.2 unicodedata2==16.0.0 regex==2026.11.19
+	@python3 -m venv bin/unicode && $@ -m pip install --quiet tokenizers==0.23.3 unicodedata2==16.0.0 regex==2026.11.19 tiktoken==0.14.0
 
 .PHONY: soak
 soak: wasm ## A million requests: longest callback, VM memory (SOAK='--requests 100000')

@@ -2,7 +2,7 @@
 
 Usage: node unassigned9.mjs | python extract.py > build/ucd/ucd.txt
 
-Two versions meet here, as they do in Hugging Face's tokenizers 0.22: its regexp
+Two versions meet here, as they do in Hugging Face's tokenizers 0.21 to 0.23: its regexp
 engine (oniguruma 6.9.10) has Unicode 16 categories, its NFC (the crate
 unicode-normalization-alignments 0.1.12) has Unicode 9 data. Combining classes and
 canonical mappings of assigned code points never change, so those of Unicode 9 are

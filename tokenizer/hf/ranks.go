@@ -61,7 +61,7 @@ func ReadRanks(data []byte, r Ranks) (*vocab.Spec, error) {
 }
 
 func kindOf(pattern string) (pretoken.Kind, error) {
-	if kind, ok := pretoken.KindOf(pattern); ok {
+	if kind, ok := pretoken.KindOfTiktoken(pattern); ok {
 		return kind, nil
 	}
 	for kind := pretoken.Kind(1); kind.Known(); kind++ {

@@ -21,6 +21,7 @@ var oracles = func() map[Kind]oracle {
 		all[p.kind] = newOracle(p.patterns...)
 	}
 	all[CL100KTail] = newOracle(patternTiktoken)
+	all[KimiK2] = newOracle(patternKimi)
 	return all
 }()
 
@@ -36,6 +37,9 @@ func newOracle(patterns ...string) oracle {
 // oracle's engine has Unicode 15 and folds by other rules.
 func spellOut(pattern string) string {
 	pairs := []string{
+		PatternDigit, `[\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]`,
+		`[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]`, `(?:(?![\p{Han}])[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])`,
+		`[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]`, `(?:(?![\p{Han}])[\p{Ll}\p{Lm}\p{Lo}\p{M}])`,
 		`(?i:'s|'t|'re|'ve|'m|'ll|'d)`, "(?:'[sS\u017f]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
 		`'(?i:[sdmt]|ll|ve|re)`, "'(?:[sS\u017fdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])",
 		`[^\r\n\p{L}\p{N}]?+\p{L}++`, `(?>[^\r\n\p{L}\p{N}]?)(?>\p{L}+)`,
@@ -67,6 +71,10 @@ func spellOut(pattern string) string {
 			i += len(name) - 1
 			set, ok := sets[name]
 			switch {
+			case name == `\p{Han}`:
+				for _, within := range han {
+					fmt.Fprintf(&out, `\x{%X}-\x{%X}`, within[0], within[1])
+				}
 			case name == `\S`:
 				out.WriteString("[^" + ranges(ucd.Space) + "]")
 			case !ok:
@@ -151,7 +159,7 @@ func compare(t interface{ Fatalf(string, ...any) }, kind Kind, text string, want
 // nasty are the characters on which patterns turn.
 var nasty = []rune("aZzsStTrReEvVmMlLdD09'' \u0020\u0020\n\n\r\t\u0085\u00a0\u2003\u3000\u001c\u180e\u200b\u200d\x00!/.$_^`-\u2019\u20ac" +
 	"\u00e9\u00c9\u017f\u212a\u01c5\u02b0\u00aa\u0301\u0308\u0903\ufe0f\u00b2\u0663\u2167\U0001d7d8\u3007\u4e00\u4e2d\u9fa5\u9fa6\u3040\u3042\u3099\u309b\u30a0\u30ff\u3100" +
-	"\uac00\u0627\u0915\u094d\U00010400\U00010428\U0001f600\U0001f3fd\ufffd\ue000\u0378\U000e0100\U0010ffff\U000116d0\U00010d40")
+	"\uac00\u0627\u0915\u094d\U00010400\U00010428\U0001f600\U0001f3fd\ufffd\ue000\u0378\U000e0100\U0010ffff\U000116d0\U00010d40\u3005\u3021\u2e80\u3400\U0002a6df\U00016fe2\U00016ff0\U00011de1")
 
 func TestPiecesAreThePatternsOwn(t *testing.T) {
 	text := rapid.OneOf(

@@ -7,8 +7,9 @@ import "slices"
 const (
 	// PatternByteLevel is what the ByteLevel pre-tokeniser applies when use_regex is set.
 	PatternByteLevel = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	// PatternDigit is what the Digits pre-tokeniser does when individual_digits is set.
-	PatternDigit = `\p{N}`
+	// PatternDigit stands for what the Digits pre-tokeniser does when individual_digits
+	// is set. It is no pattern: a Split by \p{N} knows other digits (see isDigit).
+	PatternDigit = "Digits, each alone"
 
 	patternCL100K   = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen2    = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -17,6 +18,8 @@ const (
 	patternR50K     = `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s`
 	patternO200K    = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternTekken   = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+
+	patternKimi = `[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 
 	patternNumbers    = `\p{N}{1,3}`
 	patternIdeographs = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
@@ -37,14 +40,15 @@ var published = []struct {
 	{StarCoder, []string{PatternDigit, PatternByteLevel}},
 }
 
-// Only tiktoken's engine reads these as meant: to Hugging Face's, {1,3}+ is a repeat
-// of a repeat and $ the end of any line.
-var possessive = []struct {
+// Only tiktoken's engine is known to read these as meant: to Hugging Face's, {1,3}+ is
+// a repeat of a repeat and $ the end of any line.
+var tiktoken = []struct {
 	kind    Kind
 	pattern string
 }{
 	{CL100KTail, patternTiktoken},
 	{GPT2, patternR50K},
+	{KimiK2, patternKimi},
 }
 
 // KindOf returns the kind whose patterns, as tokenizer.json has them, these are,
@@ -63,7 +67,7 @@ func KindOf(patterns ...string) (Kind, bool) {
 
 // KindOfTiktoken returns the kind of a tiktoken encoding's pat_str.
 func KindOfTiktoken(pattern string) (Kind, bool) {
-	for _, p := range possessive {
+	for _, p := range tiktoken {
 		if p.pattern == pattern {
 			return p.kind, true
 		}
@@ -76,5 +80,5 @@ func (k Kind) String() string {
 	if !k.Known() {
 		return "unknown"
 	}
-	return [...]string{"gpt2", "cl100k", "qwen2", "o200k", "tekken", "deepseek-v3", "starcoder", "cl100k-tail", "qwen3.5"}[k-GPT2]
+	return [...]string{"gpt2", "cl100k", "qwen2", "o200k", "tekken", "deepseek-v3", "starcoder", "cl100k-tail", "qwen3.5", "kimi-k2"}[k-GPT2]
 }

@@ -20,16 +20,18 @@ const (
 	GPT2       Kind = 1 // ByteLevel's own pattern: GPT-2, and tiktoken's r50k and p50k
 	CL100K     Kind = 2 // Llama 3, GLM-4, OLMo 2, Phi-4; GPT-4 as Hugging Face has it
 	Qwen2      Kind = 3 // Qwen 2 to 3: CL100K with each digit alone
-	O200K      Kind = 4 // GPT-4o, gpt-oss: words end where their case changes
+	O200K      Kind = 4 // GPT-4o, gpt-oss, Llama 4, MiniMax M2: words end where their case changes
 	Tekken     Kind = 5 // Mistral-Nemo: O200K without contractions, each digit alone
 	DeepSeekV3 Kind = 6 // three patterns in a row: digits, ideographs, the rest
 	StarCoder  Kind = 7 // each digit alone, then GPT2: StarCoder, SmolLM, Command R
 	CL100KTail Kind = 8 // CL100K as tiktoken has it: white space at the end is one piece
 	Qwen35     Kind = 9 // Qwen 3.5: Qwen2 with marks in words
+
+	KimiK2 Kind = 10 // O200K with the Han script apart, as tiktoken runs it
 )
 
 // Known reports whether Next has the rules of k.
-func (k Kind) Known() bool { return k >= GPT2 && k <= Qwen35 }
+func (k Kind) Known() bool { return k >= GPT2 && k <= KimiK2 }
 
 // Next returns where the piece that begins at text[at] ends: more than at, unless
 // at is the end of text. text must be valid UTF-8 and at the end of the piece before
@@ -73,6 +75,8 @@ func Next(k Kind, text []byte, at int) int {
 		return gpt2(text, at, singleDigits)
 	case CL100KTail:
 		return cl100k(text, at, tail)
+	case KimiK2:
+		return kimi(text, at)
 	case Qwen35:
 		return cl100k(text, at, singleDigits|marks)
 	}

@@ -18,10 +18,10 @@ var kinds = func() (all []Kind) {
 	return all
 }()
 
-// The texts were cut by Hugging Face's tokenizers 0.22.2 (those of cl100k-tail by
-// Python's regex module); integration/tokenizers/pretoken/cases.py wrote them.
-func TestPiecesAreHuggingFaces(t *testing.T) {
-	file, err := os.Open("testdata/huggingface.jsonl")
+// The texts were cut by Hugging Face's tokenizers 0.23.3, those of tiktoken's kinds by
+// tiktoken 0.14.0; integration/tokenizers/pretoken/cases.py wrote them.
+func TestPiecesAreTheReferences(t *testing.T) {
+	file, err := os.Open("testdata/reference.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +83,9 @@ func TestRulesThatAreEasyToGetWrong(t *testing.T) {
 		{O200K, "!\n/\n/x", "!\n/\n/|x"},
 		{O200K, "a /usr", "a| /|usr"},
 		{Tekken, "don't 12", "don|'t| |1|2"},
+		{KimiK2, "HTTPServer\u4e2d\u6587A's", "HTTPServer|\u4e2d\u6587|A's"},
+		{KimiK2, "!\u4e2d \u4e2d \u2e80/\n/", "!|\u4e2d| |\u4e2d| \u2e80/\n|/"},
+		{KimiK2, "\u3007 1\u30071 AB\u304b\u4e00", "\u3007| |1\u30071| AB\u304b|\u4e00"},
 		{GPT2, "don't DON'T  12", "don|'t| DON|'|T| | 12"},
 		{StarCoder, "a  12", "a|  |1|2"},
 		{StarCoder, "\u0378\U00011de1\u0378", "\u0378|\U00011de1|\u0378"},
@@ -111,7 +114,7 @@ func TestPatternsAreKnownByTheirExactText(t *testing.T) {
 	if got, ok := KindOf(patternCL100K + " "); ok {
 		t.Errorf("a pattern with one more space is taken for %v", got)
 	}
-	for _, p := range possessive {
+	for _, p := range tiktoken {
 		if got, ok := KindOf(p.pattern); ok {
 			t.Errorf("KindOf(%q) = %v, but Hugging Face's engine reads it otherwise", p.pattern, got)
 		}
@@ -129,7 +132,7 @@ func TestPatternsAreKnownByTheirExactText(t *testing.T) {
 
 func TestUnknownKindsAndEndsAreHarmless(t *testing.T) {
 	text := []byte("two words")
-	for _, k := range []Kind{0, Qwen35 + 1, 255} {
+	for _, k := range []Kind{0, KimiK2 + 1, 255} {
 		if k.Known() || k.String() != "unknown" {
 			t.Errorf("Kind(%d) is known as %v", k, k)
 		}

@@ -8,9 +8,9 @@
 // categories in one look-up, and weigh ten times as much in the module.
 //
 // Two versions of Unicode stand here because two stand in Hugging Face's tokenizers
-// 0.22, which engines run: categories are Unicode 16 as in its regexp engine, NFC is
-// Unicode 9 as in its normaliser. All code points were compared; see
-// integration/tokenizers.
+// 0.21 to 0.23, which engines run: categories are Unicode 16 as in its regexp engine,
+// NFC is Unicode 9 as in its normaliser. All code points were compared; make
+// test-pieces does it again.
 package ucd
 
 import "unicode/utf8"

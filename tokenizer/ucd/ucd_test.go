@@ -247,7 +247,7 @@ func TestNFCCopiesBrokenBytes(t *testing.T) {
 	}
 }
 
-// The forms are those of Hugging Face's tokenizers 0.22.2;
+// The forms are those of Hugging Face's tokenizers 0.23.3;
 // integration/tokenizers/pretoken/cases.py wrote them.
 func TestNFCIsHuggingFaces(t *testing.T) {
 	file, err := os.Open("testdata/huggingface.jsonl")
