@@ -149,10 +149,20 @@ func (r *Renderer) readOptions() {
 			r.kvTransfer(r.top[fieldKVTransfer])
 		}
 	}
-	if r.top[fieldInputIDs] > 0 && r.tmpl.engine == SGLang {
-		r.stop(TokenIDs)
+	if r.tmpl.engine == SGLang {
+		if r.top[fieldInputIDs] > 0 {
+			r.stop(TokenIDs)
+		}
+		if r.top[fieldReasoning] > 0 {
+			r.stop(Unknown)
+		}
 	}
-	r.effort()
+	r.readEffort(r.top[fieldReasoningEffort])
+	r.readArguments()
+}
+
+// readArguments reads what is given to the template alone.
+func (r *Renderer) readArguments() {
 	if r.tmpl.family == familyGPTOSS {
 		return // Harmony has no template
 	}
@@ -179,13 +189,9 @@ func (r *Renderer) kvTransfer(i int) {
 	}
 }
 
-// effort reads reasoning_effort. "none" means no thinking unless the template's
+// readEffort reads reasoning_effort. "none" means no thinking unless the template's
 // arguments say otherwise.
-func (r *Renderer) effort() {
-	i := r.top[fieldReasoningEffort]
-	if r.tmpl.engine == SGLang && r.top[fieldReasoning] > 0 {
-		r.stop(Unknown)
-	}
+func (r *Renderer) readEffort(i int) {
 	if i == 0 {
 		return
 	}

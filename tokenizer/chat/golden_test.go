@@ -131,3 +131,44 @@ func TestNamesOfReasonsAreDistinct(t *testing.T) {
 		}
 	}
 }
+
+// converted.jsonl holds what vLLM itself made of Anthropic and Responses
+// requests (integration/tokenizers/templates/vllm_converted.py).
+func TestOtherDialectsAreConvertedAsVLLMDoes(t *testing.T) {
+	whole := map[string]int{}
+	for _, line := range lines(t, "converted.jsonl") {
+		var want struct {
+			Family, Endpoint, Body, Text string
+			Refused                      bool
+		}
+		if err := json.Unmarshal(line, &want); err != nil {
+			t.Fatal(err)
+		}
+		ep := Messages
+		if want.Endpoint == "responses" {
+			ep = Responses
+		}
+		res := renderAt(t, named(t, want.Family, "vllm"), []byte(want.Body), ep)
+		switch {
+		case want.Refused:
+			if res.Stopped == Complete {
+				t.Errorf("%s: what the engine refuses is rendered\n%s", want.Family, want.Body)
+			}
+		case res.Stopped == Complete:
+			whole[want.Endpoint+" "+want.Family]++
+			if string(res.Text) != want.Text {
+				t.Errorf("%s: %s\ngot  %q\nwant %q", want.Family, want.Body, res.Text, want.Text)
+			}
+		case !strings.HasPrefix(want.Text, string(res.Text)):
+			t.Errorf("%s: %s\nstopped (%s) with %q", want.Family, want.Body, res.Stopped, res.Text)
+		}
+	}
+	if len(whole) < 11 {
+		t.Errorf("only %v", whole)
+	}
+	for name, n := range whole {
+		if n < 8 {
+			t.Errorf("%s: only %d prompts are rendered whole", name, n)
+		}
+	}
+}

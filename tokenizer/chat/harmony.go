@@ -94,14 +94,19 @@ func (r *Renderer) harmonyContent(m *message, i int) {
 		}
 		m.blank = m.blank || n == 0 && len(r.arena) == from
 		if before > from && len(r.arena) > before {
-			if m.numSplits == 0 {
-				m.splits = len(r.splits)
-			}
-			r.splits = append(r.splits, before-from)
-			m.numSplits++
+			r.split(m, before-from)
 		}
 	}
 	m.content = r.since(from)
+}
+
+// split notes that a part of m's content begins at that offset of it.
+func (r *Renderer) split(m *message, at int) {
+	if m.numSplits == 0 {
+		m.splits = len(r.splits)
+	}
+	r.splits = append(r.splits, at)
+	m.numSplits++
 }
 
 // partType returns the type of the part at i.
@@ -371,7 +376,7 @@ func (r *Renderer) harmonyTool(t *tool) {
 	}
 	r.finite(t.parameters)
 	r.lit(" = (_: ")
-	r.typeScript(t.parameters, 0, 0)
+	r.typeScript(t.parameters, t.addType, 0, 0)
 	r.lit(") => any;\n\n")
 }
 

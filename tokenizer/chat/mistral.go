@@ -131,7 +131,7 @@ func (r *Renderer) mistralTool(t *tool) {
 				r.lit("null")
 				break
 			}
-			d.types = r.tmpl.engine == SGLang
+			d.types, d.addType = r.tmpl.engine == SGLang, t.addType
 			d.value(t.parameters)
 			d.types = false
 		}
@@ -169,7 +169,7 @@ func (r *Renderer) mistralCalls(m *message) bool {
 			r.lit(", ")
 		}
 		// The order is that of the engine's own type.
-		if r.tmpl.engine == SGLang {
+		if r.tmpl.engine == SGLang || r.nameFirst {
 			r.lit(`{"name": `)
 			r.out = appendJSONString(r.out, c.name)
 			r.lit(`, "arguments": `)

@@ -30,6 +30,3 @@ func (r *Renderer) plainPrompt(f field) {
 	r.put(r.str(i))
 	r.end()
 }
-
-func (r *Renderer) readResponses() {}
-func (r *Renderer) readAnthropic() {}

@@ -38,6 +38,8 @@ type dumper struct {
 	indent  int  // spaces a level; 0: all on one line
 	level   int  // the level the value stands at
 	types   bool // stop at a schema type that SGLang would rewrite
+	ascii   bool // ensure_ascii=True: escape all that isn't ASCII
+	addType bool // add "type": "object" to the first object, which has no type
 	invalid bool // src is not JSON; what was written is to be dropped
 }
 
@@ -181,11 +183,20 @@ func (d *dumper) object(i int) int {
 		r.stop(TooMany)
 		return i
 	}
+	addType := d.addType
+	d.addType = false
 	r.lit("{")
 	d.level++
 	i = jsontext.SkipSpace(d.src, i+1)
 	if i < len(d.src) && d.src[i] == '}' {
+		if addType {
+			d.line()
+			r.lit(objectType)
+		}
 		d.level--
+		if addType {
+			d.line()
+		}
 		r.lit("}")
 		return i + 1
 	}
@@ -238,11 +249,17 @@ func (d *dumper) object(i int) int {
 	// After a duplicate the text ends with a comma that nothing follows.
 	r.out = r.out[:r.keys[len(r.keys)-1].end]
 	r.keys = r.keys[:first]
+	if addType {
+		d.comma()
+		r.lit(objectType)
+	}
 	d.level--
 	d.line()
 	r.lit("}")
 	return i + 1
 }
+
+const objectType = `"type": "object"`
 
 // maxMembers bounds the search for duplicates.
 const maxMembers = 1024
@@ -311,7 +328,11 @@ func (d *dumper) str(i int) int {
 			r.stop(BadText)
 			return i
 		}
-		r.put(s[from:i])
+		if d.ascii {
+			r.out = appendASCII(r.out, s[from:i])
+		} else {
+			r.put(s[from:i])
+		}
 		if c == '"' {
 			r.lit(`"`)
 			return i + 1
@@ -364,8 +385,39 @@ func (d *dumper) escape(i int) int {
 		u = 0x10000 + (u-0xD800)<<10 + (low - 0xDC00)
 		i += 6
 	}
-	d.r.out = appendEscaped(d.r.out, u)
+	if d.ascii && u >= 0x7F {
+		d.r.out = appendUnicodeEscape(d.r.out, u)
+	} else {
+		d.r.out = appendEscaped(d.r.out, u)
+	}
 	return i
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendASCII appends text, which needs no other escapes, with all that isn't
+// ASCII escaped.
+func appendASCII(dst, text []byte) []byte {
+	for len(text) > 0 {
+		c, n := utf8.DecodeRune(text)
+		if c < 0x7F {
+			dst = append(dst, byte(c))
+		} else {
+			dst = appendUnicodeEscape(dst, c)
+		}
+		text = text[n:]
+	}
+	return dst
+}
+
+// appendUnicodeEscape appends c as one or two \u escapes.
+func appendUnicodeEscape(dst []byte, c rune) []byte {
+	if c >= 0x10000 {
+		c -= 0x10000
+		dst = appendUnicodeEscape(dst, 0xD800+c>>10)
+		c = 0xDC00 + c&0x3FF
+	}
+	return append(dst, '\\', 'u', hexDigits[c>>12], hexDigits[c>>8&15], hexDigits[c>>4&15], hexDigits[c&15])
 }
 
 // hex4 returns the value of the four hex digits at i, or -1.
@@ -404,8 +456,7 @@ func appendEscaped(dst []byte, c rune) []byte {
 		return append(dst, `\f`...)
 	}
 	if c < 0x20 {
-		const hex = "0123456789abcdef"
-		return append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 	}
 	return utf8.AppendRune(dst, c)
 }

@@ -32,6 +32,8 @@ type Renderer struct {
 	takeBreaks bool
 	splits     []int // offsets of parts' borders in contents
 
+	nameFirst bool // calls are made by the engine, with the name before the arguments
+
 	opts  options
 	top   [numFields]int // index of each top-level field's value, 0: absent or null
 	msgs  []message
@@ -79,7 +81,7 @@ func (r *Renderer) reset(t Template, req Request, maxBytes int) {
 	r.body = req.Doc.Text()
 	r.w.Reset(req.Doc)
 	r.stopped = Complete
-	r.opts, r.replaced = options{}, 0
+	r.opts, r.replaced, r.nameFirst = options{}, 0, false
 	r.top = [numFields]int{}
 	r.breaks, r.splits, r.takeBreaks = r.breaks[:0], r.splits[:0], req.TakeBreaks
 	r.ends, r.msgs, r.calls, r.tools, r.keys = r.ends[:0], r.msgs[:0], r.calls[:0], r.tools[:0], r.keys[:0]

@@ -4,6 +4,7 @@ package chat
 type tool struct {
 	name, description, parameters, strict int
 	order                                 [3]toolField // as the client gave them, those that are absent last
+	addType                               bool         // the parameters get "type": "object"
 }
 
 // toolField is one that engines always write, even if it wasn't given.
@@ -15,6 +16,9 @@ const (
 	toolName
 	toolParameters
 )
+
+// vllmOrder is that of vLLM's own type, whatever the client's was.
+var vllmOrder = [3]toolField{toolName, toolDescription, toolParameters}
 
 // maxTools bounds the list.
 const maxTools = 1024
@@ -189,7 +193,7 @@ func (r *Renderer) readFunction(i int, t *tool) {
 		}
 	}
 	if r.tmpl.engine == VLLM {
-		t.order = [3]toolField{toolName, toolDescription, toolParameters}
+		t.order = vllmOrder
 	}
 }
 
@@ -243,6 +247,7 @@ func (r *Renderer) dumpFunction(d *dumper, t *tool) {
 			continue
 		}
 		d.types = types && r.tmpl.engine == SGLang
+		d.addType = types && t.addType
 		d.value(value)
 		if !r.going() {
 			return

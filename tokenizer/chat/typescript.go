@@ -58,8 +58,9 @@ func (r *Renderer) indent(n int) {
 const maxSchemaDepth = 32
 
 // typeScript writes the schema at i as a TypeScript type, as the Harmony
-// library does (json_schema_to_typescript): the indent is in spaces.
-func (r *Renderer) typeScript(i, indent, depth int) {
+// library does (json_schema_to_typescript): the indent is in spaces. With
+// asObject the schema has no type and is that of an object.
+func (r *Renderer) typeScript(i int, asObject bool, indent, depth int) {
 	if depth > maxSchemaDepth {
 		r.stop(TooMany)
 	}
@@ -72,6 +73,8 @@ func (r *Renderer) typeScript(i, indent, depth int) {
 	case r.is(s.oneOf, '['):
 		r.variants(s.oneOf, indent, depth)
 	case r.is(s.kind, '[') && r.typeList(s.kind):
+	case asObject:
+		r.typeObject(&s, indent, depth)
 	case r.is(s.kind, '"'):
 		switch string(r.w.Word(s.kind)) {
 		case "object":
@@ -89,7 +92,7 @@ func (r *Renderer) typeScript(i, indent, depth int) {
 				r.lit("Array<any>")
 				return
 			}
-			r.typeScript(s.items, indent, depth+1)
+			r.typeScript(s.items, false, indent, depth+1)
 			r.lit("[]")
 		default:
 			r.lit("any")
@@ -190,7 +193,7 @@ func (r *Renderer) variants(i, indent, depth int) {
 // nullableType writes the type of the schema at i, with null if it says so.
 func (r *Renderer) nullableType(i int, s *schema, indent, depth int) {
 	from := len(r.out)
-	r.typeScript(i, indent, depth+1)
+	r.typeScript(i, false, indent, depth+1)
 	if r.is(s.nullable, 't') && !contains(r.out[from:], "null") {
 		r.lit(" | null")
 	}

@@ -267,3 +267,131 @@ def spell(v, r):
 def bodies(family, count):
     """Request bodies for a family, always the same."""
     return [Maker(i, family).body() for i in range(count)]
+
+
+class Converted(Maker):
+    """Bodies of the other two dialects."""
+
+    def anthropic(self):
+        r = self.r
+        messages, n = [], 0
+        for turn in range(r.randint(1, 4)):
+            messages.append({"role": "user", "content": self.blocks("user", [])})
+            if self.chance(0.04):
+                messages.append({"role": "system", "content": self.text(5) if self.chance(0.5) else self.blocks("system", [])})
+            while self.chance(0.35):
+                uses = [{"type": "tool_use", "id": "toolu_%03d" % (n + j) if not self.orderly else "abcdefgh%d" % j, "name": "search", "input": self.object()}
+                        for j in range(1 if self.single else r.randint(1, 2))]
+                n += 2
+                messages.append({"role": "assistant", "content": self.blocks("assistant", uses)})
+                results = []
+                for u in uses:
+                    res = {"type": "tool_result", "tool_use_id": u["id"], "content": self.text(6) if self.chance(0.5) else
+                           [{"type": "text", "text": self.text(3)} for _ in range(r.randint(0, 3))]}
+                    if self.chance(0.1):
+                        del res["content"]
+                    if self.chance(0.04) and isinstance(res.get("content"), list):
+                        res["content"].append({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}})
+                    results.append(res)
+                more = self.blocks("user", []) if self.chance(0.2) else []
+                messages.append({"role": "user", "content": results + ([{"type": "text", "text": more}] if isinstance(more, str) else more)})
+            if self.orderly or turn < 3 and not self.chance(0.2):
+                messages.append({"role": "assistant", "content": self.blocks("assistant", [])})
+        while len(messages) > 1 and messages[-1]["role"] == "assistant" and self.chance(0.8):
+            messages.pop()
+        b = {"model": "m", "max_tokens": 4096, "messages": messages}
+        if self.chance(0.6):
+            b["system"] = self.text(12) if self.chance(0.5) else [
+                {"type": "text", "text": ("x-anthropic-billing-header: a=b\n" if self.chance(0.2) else "") + self.text(5), "cache_control": {"type": "ephemeral"}}
+                for _ in range(r.randint(0, 3))]
+        if self.chance(0.4):
+            b["tools"] = []
+            for i in range(r.randint(1, 3)):
+                t = {"name": "search%d" % i, "description": self.text(6), "input_schema": {"type": "object", "properties": {"city": self.schema()}}}
+                if self.chance(0.2):
+                    del t["input_schema"]["type"]
+                if self.chance(0.1):
+                    t["input_schema"] = {}
+                if self.chance(0.1):
+                    del t["description"]
+                b["tools"].append(t)
+        if self.chance(0.15):
+            b["thinking"] = r.choice([{"type": "disabled"}, {"type": "enabled", "budget_tokens": 2048}, {"type": "adaptive"}])
+        if self.chance(0.1):
+            b["output_config"] = {"effort": r.choice(["low", "high"])}
+        return spell(b, r)
+
+    def blocks(self, role, extra):
+        r = self.r
+        if not extra and self.chance(0.4):
+            return self.text()
+        out = [{"type": "text", "text": self.text(6)} for _ in range(r.randint(0, 3))]
+        if role == "assistant" and self.chance(0.3):
+            out.insert(0, {"type": "thinking", "thinking": self.text(6), "signature": "s"})
+        if role == "assistant" and self.chance(0.1):
+            out.insert(0, {"type": "redacted_thinking", "data": "xx"})
+        if role == "user" and self.chance(0.03):
+            out.append({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}})
+        return out + extra
+
+    def responses(self):
+        r = self.r
+        items, n = [], 0
+        for turn in range(r.randint(1, 4)):
+            role = "user" if not self.chance(0.05) or self.orderly else r.choice(["system", "developer"])
+            text = self.text()
+            item = {"role": role, "content": text if self.chance(0.5) else [{"type": "input_text", "text": self.text(5)} for _ in range(r.randint(1, 3))]}
+            if self.chance(0.5):
+                item["type"] = "message"
+            items.append(item)
+            while self.chance(0.35):
+                if self.chance(0.5):
+                    items.append(self.reasoning())
+                calls = range(1 if self.single else r.randint(1, 2))
+                ids = []
+                for _ in calls:
+                    ids.append("call_%d" % n if not self.orderly else "abcdefgh%d" % (n % 10))
+                    n += 1
+                    items.append({"type": "function_call", "call_id": ids[-1], "name": "search", "arguments": self.arguments()})
+                    if self.chance(0.5):
+                        items[-1].update(id="fc_1", status="completed")
+                for i in ids:
+                    items.append({"type": "function_call_output", "call_id": i, "output": self.text(6)})
+            if self.orderly or turn < 3 and not self.chance(0.2):
+                if self.chance(0.3):
+                    items.append(self.reasoning())
+                items.append({"type": "message", "role": "assistant", "content": self.text() if self.chance(0.4) else
+                              [{"type": "output_text", "text": self.text(), "annotations": []} for _ in range(r.randint(1, 2))]})
+                if self.chance(0.3):
+                    items[-1].update(id="msg_1", status="completed")
+        while len(items) > 1 and (items[-1].get("role") == "assistant" or items[-1].get("type") == "reasoning"):
+            items.pop()
+        b = {"model": "m", "input": self.text() if self.chance(0.1) else items}
+        if self.chance(0.5):
+            b["instructions"] = self.text()
+        if self.chance(0.35):
+            b["tools"] = []
+            for i in range(r.randint(1, 3)):
+                t = {"type": "function", "name": "search%d" % i, "description": self.text(5), "parameters": self.schema(), "strict": r.choice([True, False, None])}
+                if self.chance(0.1):
+                    del t["description"]
+                b["tools"].append(t)
+        if self.chance(0.15):
+            b["reasoning"] = {"effort": r.choice(["none", "low", "high"])}
+        if self.chance(0.05):
+            b["previous_response_id"] = "resp_1"
+        return spell(b, r)
+
+    def reasoning(self):
+        r = self.r
+        item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": self.text(4)} for _ in range(r.randint(0, 1))]}
+        if self.chance(0.7):
+            item["content"] = [{"type": "reasoning_text", "text": self.text(5)}]
+        if self.chance(0.5):
+            item["id"] = "rs_1"
+        return item
+
+
+def converted(family, endpoint, count):
+    """Request bodies of /v1/messages ("messages") or /v1/responses ("responses")."""
+    return [getattr(Converted(endpoint + str(i), family), "anthropic" if endpoint == "messages" else "responses")() for i in range(count)]

@@ -120,6 +120,22 @@ def harmony(args):
     return wrong
 
 
+def real_tokenizer(packs, pack):
+    """transformers' tokenizer of a package, with its clock at DAY."""
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    from transformers import PreTrainedTokenizerFast
+    import transformers.utils.chat_template_utils as utils
+
+    folder = os.path.join(packs, pack, "models")
+    with open(os.path.join(folder, "tokenizer_config.json")) as f:
+        config = json.load(f)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"), **special(config))
+    tokenizer.chat_template = config["chat_template"]
+    now = datetime.datetime(DAY.year, DAY.month, DAY.day)
+    utils.datetime = type("Clock", (), {"now": staticmethod(lambda: now)})
+    return tokenizer
+
+
 def main():
     sys.stdout.reconfigure(encoding="utf-8")
     ap = argparse.ArgumentParser()
@@ -144,13 +160,7 @@ def main():
         # tools, which requests here don't ask for).
         env = compiled(template, family != "llama3.1")
         if args.real and pack and family != "llama3.1":
-            os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
-            from transformers import PreTrainedTokenizerFast
-            tokenizer = PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"), **tokens)
-            tokenizer.chat_template = template
-            import datetime as real
-            import transformers.utils.chat_template_utils as utils
-            utils.datetime = type("Clock", (), {"now": staticmethod(lambda: real.datetime(DAY.year, DAY.month, DAY.day))})
+            tokenizer = real_tokenizer(args.packs, pack)
         for engine in args.engine or ("vllm", "sglang"):
             for raw in requests(args, family):
                 out = {"family": family, "engine": engine, "day": (DAY - datetime.date(1970, 1, 1)).days, "body": raw}
