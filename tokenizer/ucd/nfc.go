@@ -140,12 +140,16 @@ func (s *sequence) composeMarks(text []byte) {
 	for at := s.marks; at < len(s.dst); {
 		mark, size := utf8.DecodeRune(s.dst[at:])
 		class := classOf(property(mark))
-		if whole, ok := compose(s.base, mark); ok && last < class {
-			s.base = whole
-		} else {
-			last = class
-			kept += copy(s.dst[kept:], s.dst[at:at+size])
+		// A mark of the class of one before it is blocked by that one.
+		if last < class {
+			if whole, ok := compose(s.base, mark); ok {
+				s.base = whole
+				at += size
+				continue
+			}
 		}
+		last = class
+		kept += copy(s.dst[kept:], s.dst[at:at+size])
 		at += size
 	}
 	s.dst = s.dst[:kept]

@@ -324,3 +324,22 @@ func FuzzNFCIsStableAndCopiesWhatIsNormal(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkNFC(b *testing.B) {
+	for _, c := range []struct{ name, text string }{
+		{"ascii", strings.Repeat("plain text of ASCII\n", 5000)},
+		{"chinese", strings.Repeat("\u6307\u7eb9\u5fc5\u987b", 8000)},
+		{"decomposed", strings.Repeat("e\u0301le\u0300ve ", 10000)},
+		{"marks", strings.Repeat("\u0301\u0323", 25000)},
+		{"jamo", strings.Repeat("\u1100\u1161\u11a8", 12000)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			text := []byte(c.text)
+			dst := make([]byte, 0, 2*len(text))
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				dst = NFC(dst[:0], text)
+			}
+		})
+	}
+}
