@@ -25,6 +25,7 @@ var (
 	errFirstByteTimeout = errors.New("no response headers within the first-byte timeout")
 	errTokenTimeout     = errors.New("upstream fell silent in mid-response")
 	errAborted          = errors.New("the module cut the exchange")
+	errUnasked          = errors.New("upstream switched protocols without being asked")
 )
 
 // retriable are the answers that another worker may better: 429 and 503, never
@@ -51,15 +52,15 @@ func (a *attempts) RoundTrip(req *http.Request) (*http.Response, error) {
 		retries = 0
 	}
 	for n := 1; ; n++ {
-		address, fellBack := a.endpoints.choose(x.wanted, x.pool, x.tried)
-		if address == "" {
+		to, fellBack := a.endpoints.choose(x.wanted, x.pool, x.tried)
+		if to.address == "" {
 			return nil, errNoEndpoint
 		}
 		if fellBack && len(x.wanted) > 0 {
 			a.metrics.fallback.WithLabelValues(pick(n > 1, "exhausted", "unknown_endpoint")).Inc()
 		}
-		x.tried = append(x.tried, address)
-		resp, err := a.once(req, x, address)
+		x.tried = append(x.tried, to.address)
+		resp, err := a.once(req, x, to)
 		again := n <= retries && (err != nil && req.Context().Err() == nil && x.bodyFailed() == nil && !errors.Is(err, errFirstByteTimeout) ||
 			err == nil && retriable(resp.StatusCode))
 		if again && a.endpoints.Len() <= len(x.tried) {
@@ -95,11 +96,11 @@ func attemptResult(resp *http.Response, err error) string {
 
 // once sends one attempt. The deadline covers the wait for headers only: its
 // context lives on with the body, which cancels it when closed.
-func (a *attempts) once(req *http.Request, x *exchange, address string) (*http.Response, error) {
+func (a *attempts) once(req *http.Request, x *exchange, to endpoint) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(a.firstByte, func() { cancel(errFirstByteTimeout) })
 	out := req.Clone(ctx)
-	out.URL.Scheme, out.URL.Host = a.endpoints.scheme(address), address
+	out.URL.Scheme, out.URL.Host = to.scheme, to.address
 	x.giveBody(out)
 	resp, err := a.transport.RoundTrip(out)
 	timer.Stop()

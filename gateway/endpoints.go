@@ -77,25 +77,20 @@ func (e *Endpoints) Len() int {
 	return 0
 }
 
-// scheme is how a known address is spoken to: http or https.
-func (e *Endpoints) scheme(address string) string {
-	if s, ok := e.known.Load().index[address]; ok {
-		return s
-	}
-	return "http" // it has just been taken off the list
-}
+// endpoint is where an attempt goes.
+type endpoint struct{ scheme, address string }
 
 // choose returns the endpoint of one attempt: the first entry of wanted that is
 // known and wasn't tried, else the next in turn of the pool that wasn't tried
-// (fellBack), else "".
-func (e *Endpoints) choose(wanted []string, pool string, tried []string) (address string, fellBack bool) {
+// (fellBack), else none, with an empty address.
+func (e *Endpoints) choose(wanted []string, pool string, tried []string) (to endpoint, fellBack bool) {
 	set := e.known.Load()
 	if set == nil {
-		return "", false
+		return endpoint{}, false
 	}
 	for _, w := range wanted {
-		if _, ok := set.index[w]; ok && !slices.Contains(tried, w) {
-			return w, false
+		if scheme, ok := set.index[w]; ok && !slices.Contains(tried, w) {
+			return endpoint{scheme, w}, false
 		}
 	}
 	list := set.pools[pool]
@@ -104,10 +99,10 @@ func (e *Endpoints) choose(wanted []string, pool string, tried []string) (addres
 	}
 	for range list {
 		if a := list[e.next.Add(1)%uint64(len(list))]; !slices.Contains(tried, a) {
-			return a, true
+			return endpoint{set.index[a], a}, true
 		}
 	}
-	return "", false
+	return endpoint{}, false
 }
 
 // parseEndpointHeader reads "best,second"; entries that aren't host:port are

@@ -135,6 +135,15 @@ func (g *Gateway) AdminAddr() string {
 	return g.admin.Addr().String()
 }
 
+// ReloadCertificate reads the certificate's files now rather than at the next
+// handshake, and says what is wrong with them. Without TLS it does nothing.
+func (g *Gateway) ReloadCertificate() error {
+	if g.tls == nil {
+		return nil
+	}
+	return g.tls.reload()
+}
+
 // Host is the proxy-wasm host, for its metrics and shared data.
 func (g *Gateway) Host() *hostsim.Host { return g.host }
 

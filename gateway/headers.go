@@ -15,7 +15,11 @@ import (
 // set is dropped first, so that no client can speak for the module, and so is
 // what the Connection header says is for this hop alone.
 func headerMap(r *http.Request) *hostsim.HeaderMap {
-	h := hostsim.NewHeaderMap(":method", r.Method, ":path", r.URL.RequestURI(), ":authority", r.Host, ":scheme", pick(r.TLS != nil, "https", "http"))
+	path := r.RequestURI
+	if !strings.HasPrefix(path, "/") { // a whole URL, as to a forward proxy
+		path = r.URL.RequestURI()
+	}
+	h := hostsim.NewHeaderMap(":method", r.Method, ":path", path, ":authority", r.Host, ":scheme", pick(r.TLS != nil, "https", "http"))
 	own := connectionFields(r.Header)
 	for key, values := range r.Header {
 		if slices.Contains(own, key) {
@@ -92,14 +96,20 @@ func rewrite(pr *httputil.ProxyRequest) {
 	pr.SetXForwarded()
 }
 
-// setPath keeps the path's bytes as they came: RawPath where the decoded form
-// would lose something.
+// setPath keeps the target's bytes as they came: RawPath where the decoded form
+// would lose something, Opaque where net/url would still write it in its own way
+// ("|" as "%7C").
 func setPath(u *url.URL, target string) {
-	if parsed, err := url.ParseRequestURI(target); err == nil {
-		u.Path, u.RawPath, u.RawQuery, u.ForceQuery = parsed.Path, parsed.RawPath, parsed.RawQuery, parsed.ForceQuery
+	parsed, err := url.ParseRequestURI(target)
+	if err != nil {
+		u.Opaque = target
 		return
 	}
-	u.Opaque = target
+	u.Path, u.RawPath, u.RawQuery, u.ForceQuery = parsed.Path, parsed.RawPath, parsed.RawQuery, parsed.ForceQuery
+	path, _, _ := strings.Cut(target, "?")
+	if u.EscapedPath() != path && !strings.HasPrefix(path, "//") { // which Opaque would take for a host
+		u.Opaque = path
+	}
 }
 
 // hopByHop names what must not travel on: hop-by-hop fields, framing (net/http

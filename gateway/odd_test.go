@@ -251,3 +251,37 @@ func TestAnUnknownExpectationIsRefused(t *testing.T) {
 		t.Errorf("got %v, %v; want 417", resp, err)
 	}
 }
+
+// TestPathsGoOnByteForByte: what a path means is the worker's to say.
+func TestPathsGoOnByteForByte(t *testing.T) {
+	up, asked := recording(t)
+	g := start(t, []string{up}, nil)
+	for i, path := range []string{
+		"/", "//a//b", "/a/../b/./c", "/a%2Fb", "/a%2fb", "/%2e%2e/x", "/a%00b", "/caf%C3%A9", "/a;b=c", "/a?", "/a?b", "/a?b=c;d=e&f=%zz", "/a?b=c?d#e",
+		"/a:b@c", "/~x/!$&'()*+,;=", "/a|b", "/a%7Cb", "/" + strings.Repeat("x", 8000),
+	} {
+		if back := say(t, g, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(back, "HTTP/1.1 200") {
+			t.Errorf("%.40s: got %.60q", path, back)
+			continue
+		}
+		if got := asked(); len(got) != i+1 || got[i] != "GET "+path+` "" <nil>` {
+			t.Errorf("%.40q arrived as %.60q", path, got[len(got)-1])
+		}
+	}
+}
+
+func TestAWorkerThatSwitchesUnaskedIsCutOff(t *testing.T) {
+	ended := make(chan error, 1)
+	up, _ := worker(t, "up", func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, _ := w.(http.Hijacker).Hijack()
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(io.Discard, rw)
+		ended <- nil
+	})
+	g := start(t, []string{up}, nil)
+	if back := say(t, g, "GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(back, "HTTP/1.1 503") {
+		t.Errorf("got %.60q, want 503", back)
+	}
+	within(t, ended)
+}

@@ -21,6 +21,9 @@ func (g *Gateway) modifyResponse(resp *http.Response) error {
 	noBody := resp.ContentLength == 0 && len(resp.Trailer) == 0 || resp.Request.Method == http.MethodHead ||
 		resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
 	if resp.StatusCode == http.StatusSwitchingProtocols {
+		if resp.Request.Header.Get("Upgrade") == "" {
+			return errUnasked // so that the connection is closed
+		}
 		// The connection leaves HTTP: the module has seen the request, no more.
 		x.log.status = resp.StatusCode
 		return nil

@@ -130,6 +130,9 @@ func TestARenewedCertificateIsServedFromTheNextLookOn(t *testing.T) {
 	if got := serial(); got != 2 || !strings.Contains(logged.String(), "stays") {
 		t.Errorf("serial %d with a key that doesn't fit, log %q", got, logged.String())
 	}
+	if err := c.reload(); err == nil || !strings.Contains(err.Error(), "with key") {
+		t.Errorf("reload says %v of a key that doesn't fit", err)
+	}
 	os.Remove(certFile)
 	now = now.Add(lookEvery)
 	if got := serial(); got != 2 {

@@ -6,7 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,6 +63,13 @@ process at once.`,
 			if err != nil {
 				return err
 			}
+			if cfg.CertFile != "" {
+				defer onHangup(func() {
+					if err := g.ReloadCertificate(); err != nil {
+						slog.Warn("the certificate in force stays", "err", err)
+					}
+				})()
+			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "gateway at %s, metrics at http://%s/metrics\n", g.URL(), g.AdminAddr())
 			return g.Run(cmd.Context())
 		},
@@ -91,6 +100,23 @@ process at once.`,
 	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 30*time.Second, "how long open requests may take after that")
 	f.DurationVar(&cfg.RequestTimeout, "request-timeout", 0, "longest exchange in all (0: no limit)")
 	return cmd
+}
+
+// onHangup runs f at each SIGHUP until stop.
+func onHangup(f func()) (stop func()) {
+	hangups, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-hangups:
+				f()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(hangups); close(done) }
 }
 
 // controlCluster is the name under which the module calls the control service.
