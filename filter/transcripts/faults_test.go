@@ -1,6 +1,7 @@
 package transcripts
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +27,23 @@ type faulty struct {
 	turn   int
 }
 
-func startFaulty(t *testing.T) *faulty {
+func startFaulty(t *testing.T) *faulty { return startFaultyAs(t, setUps[0]) }
+
+// setUp is a way to run the module.
+type setUp struct {
+	name   string
+	wasm   *[]byte
+	config string
+	stops  bool // the proxy shows bodies to a filter that stopped at headers
+}
+
+var setUps = []setUp{
+	{"holds headers", &modules.full, `{}`, true},
+	{"holds the body", &modules.full, `{"hold":"buffer"}`, false},
+	{"reads no response body", &modules.noResponseBody, `{}`, true},
+}
+
+func startFaultyAs(t *testing.T, s setUp) *faulty {
 	t.Helper()
 	f := &faulty{proxy: &proxy{t: t}, made: map[string]map[string]int{}}
 	f.heard = func(e hostsim.Event) {
@@ -40,7 +57,7 @@ func startFaulty(t *testing.T) *faulty {
 			f.made[f.inside][e.Name]++
 		}
 	}
-	if err := f.deploy(modules.full, `{}`, 1, true); err != nil {
+	if err := f.deploy(*s.wasm, s.config, 1, s.stops); err != nil {
 		t.Fatalf("deploy: %v\n%v", err, f.logs)
 	}
 	f.advance(time.Second)
@@ -133,9 +150,18 @@ func answers(call string) []string {
 // request and its answer arrive whole, what was booked is returned, nothing
 // panics.
 func TestAnyHostCallMayFailAndTheRequestStillPasses(t *testing.T) {
-	f := startFaulty(t)
+	for i, s := range setUps {
+		singly := 0 // the first set-up also meets each call's failure alone
+		if i == 0 {
+			singly = 4
+		}
+		t.Run(s.name, func(t *testing.T) { startFaultyAs(t, s).anyHostCallMayFail(t, singly) })
+	}
+}
+
+func (f *faulty) anyHostCallMayFail(t *testing.T, singly int) {
 	sites := 0
-	for _, callback := range append(slices.Clone(callbacks), "proxy_on_tick") {
+	for _, callback := range append(slices.Clone(callbacks), "proxy_on_tick", "proxy_on_http_call_response") {
 		calls := make([]string, 0, len(f.made[callback]))
 		for call := range f.made[callback] {
 			calls = append(calls, call)
@@ -143,7 +169,7 @@ func TestAnyHostCallMayFailAndTheRequestStillPasses(t *testing.T) {
 		slices.Sort(calls)
 		for _, call := range calls {
 			counts := []string{":1+"}
-			for n := 1; n <= min(f.made[callback][call], 4); n++ {
+			for n := 1; n <= min(f.made[callback][call], singly); n++ {
 				counts = append(counts, fmt.Sprintf(":%d", n))
 			}
 			for _, status := range answers(call) {
@@ -154,7 +180,7 @@ func TestAnyHostCallMayFailAndTheRequestStillPasses(t *testing.T) {
 			}
 		}
 	}
-	if sites < 200 {
+	if sites < 100 {
 		t.Fatalf("only %d faults were tried: %v", sites, f.made)
 	}
 	t.Logf("%d faults", sites)
@@ -184,6 +210,9 @@ func (f *faulty) one(fault string) {
 	if f.fleet.Workers[0].Failed() {
 		f.t.Fatalf("%s: the VM has failed: %v", fault, f.fleet.Workers[0].Err())
 	}
+	if strings.Contains(fault, "@proxy_on_http_call_response") {
+		f.advance(3 * time.Second) // what control said may have to be asked for again
+	}
 	y := f.journey()
 	if err := y.whole(); err != nil || y.endpoint() == "" {
 		f.t.Errorf("%s: the request after it goes to %q: %v", fault, y.endpoint(), err)
@@ -200,7 +229,12 @@ func (f *faulty) one(fault string) {
 // instance; within seconds the dead VM's books are gone, here and at control,
 // and however often it traps, shared data grows by no key.
 func TestATrapAnywhereCostsOneRequestAndLeavesNothing(t *testing.T) {
-	f := startFaulty(t)
+	for _, s := range setUps[:2] {
+		t.Run(s.name, func(t *testing.T) { startFaultyAs(t, s).trapsAnywhere(t) })
+	}
+}
+
+func (f *faulty) trapsAnywhere(t *testing.T) {
 	var faults []string
 	for _, callback := range callbacks {
 		faults = append(faults, callback+":1=trap", callback+":1=trap-after")
@@ -378,4 +412,64 @@ func TestAVMWithoutMemoryIsReplacedAndTheRestGoesOn(t *testing.T) {
 	if err := f.clean(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestAnyHostCallMayFailAtTheStart: a module whose host answers errors while it
+// is configured either starts or refuses with a word in the log. It never traps.
+func TestAnyHostCallMayFailAtTheStart(t *testing.T) {
+	f := &proxy{t: t}
+	made := map[string]int{}
+	f.heard = func(e hostsim.Event) {
+		if e.Kind == hostsim.EventHostCall || e.Kind == hostsim.EventAllocate {
+			made[e.Name]++
+		}
+	}
+	if err := f.deploy(modules.full, `{}`, 0, true); err != nil {
+		t.Fatal(err)
+	}
+	calls := make([]string, 0, len(made))
+	for call := range made {
+		calls = append(calls, call)
+	}
+	slices.Sort(calls)
+	if len(calls) < 4 {
+		t.Fatalf("the start makes only %v", calls)
+	}
+	n := 0
+	for _, call := range calls {
+		for _, status := range answers(call) {
+			for _, when := range []string{":1", ":1+", ":3"} {
+				n++
+				fault, err := hostsim.ParseFault(call + when + "=" + status)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := f.host.Inject(fault); err != nil {
+					t.Fatal(err)
+				}
+				f.startAlone(fault, n)
+			}
+		}
+	}
+}
+
+// startAlone starts a VM beside the others with a fault in force.
+func (p *proxy) startAlone(fault hostsim.Fault, n int) {
+	p.t.Helper()
+	logs := len(p.logs)
+	vm, err := p.host.NewVM(p.t.Context(), hostsim.VMConfig{Name: fmt.Sprint("alone_", n), Module: p.module, VMID: vmID})
+	if err != nil {
+		p.t.Errorf("%s: %v", fault, err)
+		p.host.ClearFaults()
+		return
+	}
+	_, err = vm.AddPlugin(p.config)
+	p.host.ClearFaults()
+	switch {
+	case err == nil:
+	case errors.Is(err, hostsim.ErrRejected) && len(p.logs) > logs:
+	default:
+		p.t.Errorf("%s: %v %v", fault, err, p.logs[logs:])
+	}
+	vm.Close()
 }
