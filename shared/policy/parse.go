@@ -260,7 +260,7 @@ var parameters = []parameter{
 	{"min_match_tokens", []Name{Threshold}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.MinMatchTokens = p.integer(at, v, 0, 1<<20)
 	}},
-	{"watermark", []Name{Threshold, LeastLoad, CHWBL}, func(p *parser, o *Policy, at string, v gjson.Result) {
+	{"watermark", []Name{Threshold, LeastLoad, CHWBL, Cost, Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.Watermark = p.number(at, v, smallest, 1)
 	}},
 	{"load_bound", []Name{Threshold, CHWBL}, func(p *parser, o *Policy, at string, v gjson.Result) {
@@ -272,10 +272,43 @@ var parameters = []parameter{
 	{"virtual_nodes", []Name{Threshold, CHWBL, SessionHash}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.VirtualNodes = p.integer(at, v, 1, 1024)
 	}},
-	{"load_decay_ms", []Name{Threshold, LeastLoad}, func(p *parser, o *Policy, at string, v gjson.Result) {
+	{"load_decay_ms", []Name{Threshold, LeastLoad, Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.LoadDecay = time.Duration(p.integer(at, v, 100, 600_000)) * time.Millisecond
 	}},
-	{"lease_ms", []Name{Threshold, RoundRobin, SessionHash, LeastLoad, Random, CHWBL}, func(p *parser, o *Policy, at string, v gjson.Result) {
+	{"miss_weight", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.MissWeight = p.number(at, v, 0, 100)
+	}},
+	{"decode_weight", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.DecodeWeight = p.number(at, v, 0, 10)
+	}},
+	{"evict_weight", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.EvictWeight = p.number(at, v, 0, 100)
+	}},
+	{"tail_decay_ms", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.TailDecay = time.Duration(p.integer(at, v, 100, 3_600_000)) * time.Millisecond
+	}},
+	{"spread_weight_ms", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.SpreadWeight = time.Duration(p.integer(at, v, 0, 60_000)) * time.Millisecond
+	}},
+	{"sample", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.Sample = p.number(at, v, smallest, 1)
+	}},
+	{"output_tokens", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.OutputTokens = p.integer(at, v, 1, 1<<20)
+	}},
+	{"decode_step_us", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.DecodeStep = time.Duration(p.integer(at, v, 0, 1_000_000)) * time.Microsecond
+	}},
+	{"cache_weight", []Name{Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.CacheWeight = p.number(at, v, 0, 100)
+	}},
+	{"max_queue", []Name{Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.MaxQueue = p.integer(at, v, 1, 65_535)
+	}},
+	{"queue_breaker", []Name{Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.QueueBreaker = p.integer(at, v, 1, 65_535)
+	}},
+	{"lease_ms", []Name{Threshold, RoundRobin, SessionHash, LeastLoad, Random, CHWBL, Cost, Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.Lease = time.Duration(p.integer(at, v, 1000, 3_600_000)) * time.Millisecond
 	}},
 }

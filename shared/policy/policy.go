@@ -44,11 +44,16 @@ const (
 	Random
 	// CHWBL: consistent hashing of the prefix with bounded loads.
 	CHWBL
+	// Cost: the worker where the request, and those that it delays or whose cache it takes, lose
+	// the least time.
+	Cost
+	// Weighted: the most cached share against queue and use, three to one.
+	Weighted
 )
 
 var names = [...]string{
 	Threshold: "threshold", RoundRobin: "round_robin", SessionHash: "session_hash",
-	LeastLoad: "least_load", Random: "random", CHWBL: "chwbl",
+	LeastLoad: "least_load", Random: "random", CHWBL: "chwbl", Cost: "cost", Weighted: "weighted",
 }
 
 // String returns the name used in the JSON.
@@ -73,7 +78,7 @@ type Policy struct {
 	// GPU, the spread of the queueing delay between workers at half load.
 	MinMatchTokens int
 	// Watermark (share of KV blocks that running requests hold, (0, 1], default 0.98;
-	// threshold, least_load, chwbl): a worker at or above it would preempt a running request to
+	// threshold, least_load, chwbl, cost, weighted): a worker at or above it would preempt a running request to
 	// take a new one, so it is left out while others are below.
 	Watermark float64
 	// LoadBound (factor, [1.01, 10], default 1.25; threshold, chwbl): how far above the mean
@@ -89,9 +94,46 @@ type Policy struct {
 	// session_hash): more even out the ring's shares (error 1/sqrt(n)) and cost 8 bytes each.
 	VirtualNodes int
 	// LoadDecay (duration, 100 ms to 10 min, default 5 s, JSON load_decay_ms; threshold,
-	// least_load): after this time without a report a worker counts as loaded as the fleet's
+	// least_load, weighted): after this time without a report a worker counts as loaded as the fleet's
 	// mean. 5 s is a few engine queue turnovers and ten missed reports.
 	LoadDecay time.Duration
+	// MissWeight (factor, [0, 100], default 3; cost): each second of prefill that a worker's cache
+	// does not save counts this much more, as it also makes another copy of the prefix and pushes
+	// something else out. At 0 the rule sees only this request's own time, which near saturation
+	// was 76 to 286 times worse in the study behind it.
+	MissWeight float64
+	// DecodeWeight (factor, [0, 10], default 0.2; cost): what a second of decoding counts, this
+	// request's own and what it costs those already decoding there.
+	DecodeWeight float64
+	// EvictWeight (factor, [0, 100], default 3; cost): what a second of prefill counts that the
+	// blocks pushed out had saved somebody, if they were used a moment ago.
+	EvictWeight float64
+	// TailDecay (duration, 100 ms to 1 h, default 20 s, JSON tail_decay_ms; cost): how fast that
+	// fades with the age of the block that goes next: by a factor e in this time. 20 s is the time
+	// between two turns of a conversation.
+	TailDecay time.Duration
+	// SpreadWeight (duration, 0 to 60 s, default 200 ms, JSON spread_weight_ms; cost): what a
+	// worker costs more that has had twice the fleet's mean of work lately.
+	SpreadWeight time.Duration
+	// Sample (share of the pool, (0, 1], default 0.5; cost): how many workers are looked at beside
+	// the holders of the longest match. A half at reports every 100 ms, a quarter at 500 ms: with
+	// all of them many gateways see the same best worker and herd.
+	Sample float64
+	// OutputTokens (tokens, 1 to 1,048,576, default 250; cost): the answer to expect. 250 is the
+	// mean of recorded conversations.
+	OutputTokens int
+	// DecodeStep (duration, 0 to 1 s, default 200 us, JSON decode_step_us; cost): how much one
+	// more request in the batch adds to the time of everybody's next token. 50 us of bookkeeping
+	// and the reading of 2,000 tokens of context, for a 70B model on two H100.
+	DecodeStep time.Duration
+	// CacheWeight (factor, [0, 100], default 3; weighted): what the cached share of the prompt
+	// counts against the load, whose weight is 1.
+	CacheWeight float64
+	// MaxQueue (requests, 1 to 65,535, default 64; weighted): the queue that counts as full.
+	MaxQueue int
+	// QueueBreaker (requests, 1 to 65,535, default 48; weighted): a worker with a longer queue
+	// gets nothing for its cache.
+	QueueBreaker int
 	// Lease (duration, 1 s to 1 h, default 30 s, JSON lease_ms; all rules): a worker silent for
 	// longer is left out. 30 s survives a slow scrape and a control restart.
 	Lease time.Duration
@@ -102,6 +144,9 @@ func Default(name Name) Policy {
 	return Policy{
 		Name: name, LoadLimit: 0.85, MinMatchTokens: 256, Watermark: 0.98, LoadBound: 1.25, HolderBound: 2,
 		VirtualNodes: 128, LoadDecay: 5 * time.Second, Lease: 30 * time.Second,
+		MissWeight: 3, DecodeWeight: 0.2, EvictWeight: 3, TailDecay: 20 * time.Second, SpreadWeight: 200 * time.Millisecond,
+		Sample: 0.5, OutputTokens: 250, DecodeStep: 200 * time.Microsecond,
+		CacheWeight: 3, MaxQueue: 64, QueueBreaker: 48,
 	}
 }
 

@@ -36,13 +36,13 @@ func TestEveryParameterIsRead(t *testing.T) {
 	}
 	rest := Default(CHWBL)
 	rest.LoadBound = 2
+	chat := Default(Threshold)
+	chat.LoadLimit, chat.MinMatchTokens, chat.Watermark, chat.LoadBound, chat.HolderBound = 0.5, 100, 0.9, 1.5, 3
+	chat.VirtualNodes, chat.LoadDecay, chat.Lease = 32, 2500*time.Millisecond, 9*time.Second
 	want := &Set{Off: true, Pools: []Pool{
 		{
 			Name: "chat", Index: 9, Models: []string{"a", `b "c`}, Mode: Observe, RingUnits: 64, UnitBytes: 64, Cluster: "blue",
-			Policy: Policy{
-				Name: Threshold, LoadLimit: 0.5, MinMatchTokens: 100, Watermark: 0.9, LoadBound: 1.5, HolderBound: 3,
-				VirtualNodes: 32, LoadDecay: 2500 * time.Millisecond, Lease: 9 * time.Second,
-			},
+			Policy: chat,
 		},
 		{Name: "rest", Index: 2, Models: []string{"*"}, Policy: rest, RingUnits: 16, UnitBytes: 64, Cluster: "pool-rest"},
 	}}
@@ -136,7 +136,9 @@ func TestParametersOfARuleAreTheOnesItUses(t *testing.T) {
 			for _, u := range q.used {
 				used = used || u == Name(i)
 			}
-			value := map[string]string{"load_limit": "0.5", "watermark": "0.5", "load_bound": "2", "holder_bound": "3", "min_match_tokens": "1", "virtual_nodes": "1", "load_decay_ms": "100", "lease_ms": "1000"}[q.name]
+			value := map[string]string{"load_limit": "0.5", "watermark": "0.5", "load_bound": "2", "holder_bound": "3", "min_match_tokens": "1", "virtual_nodes": "1", "load_decay_ms": "100", "lease_ms": "1000",
+				"miss_weight": "1", "decode_weight": "1", "evict_weight": "1", "tail_decay_ms": "1000", "spread_weight_ms": "7", "sample": "0.25",
+				"output_tokens": "9", "decode_step_us": "9", "cache_weight": "1", "max_queue": "9", "queue_breaker": "9"}[q.name]
 			s, err := Parse([]byte(`{"pools":[{"name":"a","models":["*"],"policy":{"` + q.name + `":` + value + `,"name":"` + name + `"}}]}`))
 			if used != (err == nil) {
 				t.Errorf("%s with %s: %v", q.name, name, err)

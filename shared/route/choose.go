@@ -83,6 +83,10 @@ func (c *chooser) pick() (int, Why) {
 			return c.leastLoad(), WhyNoKey
 		}
 		return c.bounded(), WhyHash
+	case policy.Cost:
+		return c.cost()
+	case policy.Weighted:
+		return c.weighted()
 	}
 	return c.threshold()
 }
@@ -275,9 +279,10 @@ func (c *chooser) byRef() []int32 {
 			c.d.order = append(c.d.order, int32(i))
 		}
 	}
-	slices.SortFunc(c.d.order, func(i, j int32) int {
-		return int(c.view.Workers[i].Ref) - int(c.view.Workers[j].Ref)
-	})
+	by := func(i, j int32) int { return int(c.view.Workers[i].Ref) - int(c.view.Workers[j].Ref) }
+	if !slices.IsSortedFunc(c.d.order, by) { // a roster comes in this order
+		slices.SortFunc(c.d.order, by)
+	}
 	return c.d.order
 }
 

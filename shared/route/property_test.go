@@ -16,7 +16,7 @@ import (
 
 // drawView draws any fleet under any rule.
 func drawView(t *rapid.T) *View {
-	v := fleet(rapid.IntRange(0, 12).Draw(t, "workers"), policy.Name(rapid.IntRange(0, 5).Draw(t, "rule")))
+	v := fleet(rapid.IntRange(0, 12).Draw(t, "workers"), policy.Name(rapid.IntRange(0, int(policy.Weighted)).Draw(t, "rule")))
 	v.Fresh = rapid.Bool().Draw(t, "fresh")
 	share := rapid.SampledFrom([]float64{0, 0.1, 0.105, 0.5, 0.84, 0.85, 0.98, 1, 3})
 	for i := range v.Workers {
@@ -31,6 +31,11 @@ func drawView(t *rapid.T) *View {
 		w.Age = rapid.SampledFrom([]time.Duration{Never, 0, time.Second, 7 * time.Second, time.Minute}).Draw(t, "age")
 		w.AvoidFor = rapid.SampledFrom([]time.Duration{0, 0, 0, time.Second}).Draw(t, "avoid")
 		w.BlockTokens = rapid.SampledFrom([]int{0, 16, 32}).Draw(t, "block")
+		w.PrefillRate = rapid.SampledFrom([]float64{0, 3000, 10000}).Draw(t, "rate")
+		w.DecodeSeconds = rapid.SampledFrom([]float64{0, 0.02}).Draw(t, "decode")
+		w.TailAge = rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(t, "tail")
+		w.FreeTokens = rapid.SampledFrom([]int{0, 1000, 1 << 20}).Draw(t, "free")
+		w.RecentTokens = rapid.SampledFrom([]float64{0, 1, 0.1, 12345}).Draw(t, "recent")
 	}
 	v.Ring = ringOf(v)
 	return v

@@ -72,6 +72,16 @@ type Worker struct {
 	UncachedTokens int
 	// PrefillRate in tokens/s, 0 for not known.
 	PrefillRate float64
+	// DecodeSeconds is the time of one output token at the batch that runs there, 0 for not known.
+	DecodeSeconds float64
+	// FreeTokens is the room in the KV cache that a request can take without pushing a cached
+	// block out. It counts with TailAge only.
+	FreeTokens int
+	// TailAge is how long the block that would go next has not been used, 0 for not known.
+	TailAge time.Duration
+	// RecentTokens is the uncached work that was sent there lately, old work fading away. Any
+	// unit will do: it is compared with the pool's mean.
+	RecentTokens float64
 	// Trust in what the table says about the worker, 0 to 1.
 	Trust float64
 	// Age of the report at View.At, or Never.
@@ -141,11 +151,14 @@ const (
 	WhySession               // rule session_hash
 	WhyRandom                // rule random, or session_hash without a session key
 	WhyHash                  // rule chwbl
+	WhyCost                  // rule cost: a worker with a usable match
+	WhyCostMiss              // rule cost: a worker without one
+	WhyScore                 // rule weighted
 )
 
 var whys = [...]string{
 	"none", "holder", "next_holder", "spill", "ring", "short", "no_key", "least_load",
-	"round_robin", "session", "random", "hash",
+	"round_robin", "session", "random", "hash", "cost", "cost_miss", "score",
 }
 
 // Whys is the number of reasons: every Why is below it.
@@ -196,6 +209,17 @@ type Candidate struct {
 	UncachedTokens int
 	InFlight       int
 	Age            time.Duration // of the report now, or Never
+	// Terms is what the rules cost and weighted made of it.
+	Terms Terms
+}
+
+// Terms are the parts of a worker's cost in seconds, or of its score. Seen is false for a worker
+// that was not drawn.
+type Terms struct {
+	Seen                                 bool
+	Wait, Miss, Decode, Evict, Spread    float64 // cost: Cost is their sum
+	Cost                                 float64
+	CachedShare, Queue, Utilization, Sum float64 // weighted: Sum is the score
 }
 
 // Decision is the result. The caller owns it and passes it again and again: its memory is

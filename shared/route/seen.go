@@ -20,6 +20,7 @@ type seen struct {
 	key      uint64 // of the address, 0 until needed
 	age      time.Duration
 	stale    int64 // 0 fresh .. staleOne worth nothing
+	terms    Terms // rules cost and weighted
 }
 
 const (
@@ -194,14 +195,14 @@ func (c *chooser) explain() {
 		c.d.Candidates = append(c.d.Candidates, Candidate{
 			Ref: w.Ref, Left: left, MatchedTokens: s.matched, CreditedTokens: s.credited,
 			Load: float64(s.load) / loadUnits, ReportedLoad: w.Load, Watermark: float64(s.mark) / loadUnits,
-			UncachedTokens: w.UncachedTokens, InFlight: w.InFlight, Age: s.age,
+			UncachedTokens: w.UncachedTokens, InFlight: w.InFlight, Age: s.age, Terms: s.terms,
 		})
 	}
 }
 
 func (c *chooser) usesWatermark() bool {
 	switch c.rule.Name {
-	case policy.Threshold, policy.LeastLoad, policy.CHWBL:
+	case policy.Threshold, policy.LeastLoad, policy.CHWBL, policy.Cost, policy.Weighted:
 		return true
 	}
 	return false

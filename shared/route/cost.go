@@ -1,0 +1,132 @@
+package route
+
+import (
+	"math"
+	"time"
+)
+
+// defaultPrefillRate stands in for a worker whose rate nobody knows, in a pool where none is
+// known, in tokens/s. Only its ratio to the other terms matters.
+const defaultPrefillRate = 10_000
+
+// cost picks the worker where the request costs the least, in seconds of somebody's time:
+//
+//	wait    uncached tokens sent there and not yet answered / prefill rate
+//	miss    (1 + miss_weight) x own uncached tokens / prefill rate
+//	decode  decode_weight x output_tokens x (time of a token there + harm to those decoding)
+//	evict   evict_weight x tokens pushed out / prefill rate x exp(-age of what goes next / tail_decay)
+//	spread  spread_weight x (recent work / the pool's mean - 1)
+//
+// Every term is continuous: no switch, so no herd at a switch's edge. Candidates are the holders
+// of the longest match and a random part of the others.
+func (c *chooser) cost() (int, Why) {
+	if c.skip < 0 {
+		c.draw()
+		c.price()
+	}
+	best := c.cheapest(c.underWatermark)
+	if best < 0 {
+		best = c.cheapest(func(int) bool { return true })
+	}
+	if best < 0 { // none was drawn: the second choice of a small pool
+		return c.leastLoad(), WhyLeastLoad
+	}
+	if c.d.seen[best].credited > 0 {
+		return best, WhyCost
+	}
+	return best, WhyCostMiss
+}
+
+// draw marks the candidates.
+func (c *chooser) draw() {
+	order := c.byRef()
+	top := c.longest(math.MaxInt)
+	rest := order[:0]
+	for _, i := range order {
+		s := &c.d.seen[i]
+		s.terms = Terms{Seen: top > 0 && s.credited == top}
+		if !s.terms.Seen {
+			rest = append(rest, i)
+		}
+	}
+	want := int(math.Ceil(c.rule.Sample * float64(len(rest))))
+	if want == 1 && len(rest) > 1 {
+		want = 2 // one is no choice
+	}
+	for n := range want {
+		at := n + c.rng.IntN(len(rest)-n)
+		rest[n], rest[at] = rest[at], rest[n]
+		c.d.seen[rest[n]].terms.Seen = true
+	}
+}
+
+// price fills in what each candidate would cost.
+func (c *chooser) price() {
+	meanRate, meanRecent := c.meanWork()
+	for i := range c.d.seen {
+		s, w := &c.d.seen[i], &c.view.Workers[i]
+		if !s.in || !s.terms.Seen {
+			continue
+		}
+		rate := w.PrefillRate
+		if !(rate > 0) {
+			rate = meanRate
+		}
+		uncached := float64(max(0, c.req.PromptTokens-s.credited))
+		t := &s.terms
+		t.Wait = float64(max(0, w.UncachedTokens)) / rate
+		t.Miss = (1 + c.rule.MissWeight) * uncached / rate
+		step := c.rule.DecodeStep.Seconds()
+		others := float64(s.requests)
+		own := max(w.DecodeSeconds, others*step) + step
+		t.Decode = c.rule.DecodeWeight * float64(c.rule.OutputTokens) * (own + others*step)
+		if w.TailAge > 0 {
+			pushed := max(0, uncached+float64(c.rule.OutputTokens)-float64(max(0, w.FreeTokens)))
+			age := w.TailAge + max(0, s.age) // it has aged since the report
+			t.Evict = c.rule.EvictWeight * pushed / rate * math.Exp(-float64(age)/float64(max(c.rule.TailDecay, time.Millisecond)))
+		}
+		if meanRecent > 0 {
+			t.Spread = c.rule.SpreadWeight.Seconds() * (w.RecentTokens/meanRecent - 1)
+		}
+		t.Cost = t.Wait + t.Miss + t.Decode + t.Evict + t.Spread
+	}
+}
+
+// meanWork is the mean of the known prefill rates and of the recent work, summed in the order of
+// refs: the order of the workers must not show.
+func (c *chooser) meanWork() (rate, recent float64) {
+	known, n := 0, 0
+	for _, i := range c.byRef() {
+		w := &c.view.Workers[i]
+		if w.PrefillRate > 0 {
+			rate += w.PrefillRate
+			known++
+		}
+		recent += max(0, w.RecentTokens)
+		n++
+	}
+	if known > 0 {
+		rate /= float64(known)
+	} else {
+		rate = defaultPrefillRate
+	}
+	return rate, recent / float64(max(n, 1))
+}
+
+// sameCost is the difference in seconds below which two costs are equal and the session decides.
+const sameCost = 0.0005
+
+// cheapest picks the candidate of least cost; of nearly equal ones the one that the session, or
+// the prefix, prefers, so that a conversation without a match in the table stays where it was.
+func (c *chooser) cheapest(ok func(i int) bool) int {
+	least := math.Inf(1)
+	for i := range c.d.seen {
+		if s := &c.d.seen[i]; c.in(i) && s.terms.Seen && ok(i) {
+			least = min(least, s.terms.Cost)
+		}
+	}
+	return c.preferred(func(i int) bool {
+		s := &c.d.seen[i]
+		return s.terms.Seen && ok(i) && s.terms.Cost <= least+sameCost
+	})
+}

@@ -1,0 +1,192 @@
+package route
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/policy"
+)
+
+// priced is a fleet of n idle workers under the rule cost, all of which are looked at.
+func priced(n int) *View {
+	v := fleet(n, policy.Cost, func(p *policy.Policy) { p.Sample = 1 })
+	for i := range v.Workers {
+		v.Workers[i].PrefillRate = 10_000
+	}
+	return v
+}
+
+func TestCostIsTheSumOfItsTermsInSeconds(t *testing.T) {
+	v := priced(4)
+	w := v.worker(1)
+	w.UncachedTokens, w.Running, w.DecodeSeconds = 5000, 10, 0.02
+	w.FreeTokens, w.TailAge, w.RecentTokens = 250, 20*time.Second, 8000
+	v.worker(2).RecentTokens = 8000
+	d := choose(long(holds(1, 2048)), v)
+	var got Terms
+	for _, c := range d.Candidates {
+		if c.Ref == 1 {
+			got = c.Terms
+		}
+	}
+	want := Terms{
+		Seen: true,
+		Wait: 0.5, Miss: 4 * 0.2048, // (1 + 3) x 2,048 tokens at 10,000/s
+		Decode: 0.2 * 250 * (0.02 + 0.0002 + 10*0.0002),
+		Evict:  3 * 0.2048 * math.Exp(-1), // 2,048 + 250 tokens into room for 250
+		Spread: 0.2 * (2 - 1),
+	}
+	want.Cost = want.Wait + want.Miss + want.Decode + want.Evict + want.Spread
+	for name, pair := range map[string][2]float64{
+		"wait": {got.Wait, want.Wait}, "miss": {got.Miss, want.Miss}, "decode": {got.Decode, want.Decode},
+		"evict": {got.Evict, want.Evict}, "spread": {got.Spread, want.Spread}, "cost": {got.Cost, want.Cost},
+	} {
+		if math.Abs(pair[0]-pair[1]) > 1e-9 {
+			t.Errorf("%s %v, want %v", name, pair[0], pair[1])
+		}
+	}
+}
+
+// Each parameter turns one decision between two workers into the other.
+func TestEveryParameterOfCostChangesADecision(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		prepare func(v *View) // worker 1 holds 2,048 of 4,096 tokens, worker 2 nothing
+		set     func(p *policy.Policy)
+	}{
+		{"miss_weight", func(v *View) { v.worker(1).UncachedTokens = 5000 }, func(p *policy.Policy) { p.MissWeight = 0 }},
+		{"decode_weight", func(v *View) { v.worker(1).Running = 90 }, func(p *policy.Policy) { p.DecodeWeight = 0.05 }},
+		{"output_tokens", func(v *View) { v.worker(1).Running = 90 }, func(p *policy.Policy) { p.OutputTokens = 10 }},
+		{"decode_step_us", func(v *View) { v.worker(1).Running = 90 }, func(p *policy.Policy) { p.DecodeStep = 0 }},
+		{"evict_weight", func(v *View) {
+			v.worker(1).TailAge, v.worker(1).UncachedTokens = time.Second, 3000
+		}, func(p *policy.Policy) { p.EvictWeight = 0 }},
+		{"tail_decay_ms", func(v *View) {
+			v.worker(1).TailAge, v.worker(1).UncachedTokens = time.Second, 3000
+		}, func(p *policy.Policy) { p.TailDecay = 100 * time.Millisecond }},
+		{"spread_weight_ms", func(v *View) { v.worker(1).RecentTokens = 1000 }, func(p *policy.Policy) { p.SpreadWeight = 2 * time.Second }},
+		{"watermark", func(v *View) { v.worker(1).Watermark = 0.9 }, func(p *policy.Policy) { p.Watermark = 0.9 }},
+		{"lease_ms", func(v *View) { v.worker(1).Age = 20 * time.Second }, func(p *policy.Policy) { p.Lease = 10 * time.Second }},
+	} {
+		v := priced(2)
+		c.prepare(v)
+		req := long(holds(1, 2048))
+		before := choose(req, v)
+		c.set(&v.Pool.Policy)
+		if after := choose(req, v); before.Best == after.Best {
+			t.Errorf("%s: %d by %v before and after: %+v", c.name, before.Best, before.Why, after.Candidates)
+		}
+	}
+}
+
+func TestSampleIsHowManyWorkersAreLookedAtBesideTheHolders(t *testing.T) {
+	for share, want := range map[float64]int{0.1: 4, 0.25: 7, 0.5: 12, 1: 22} {
+		v := priced(22)
+		v.Pool.Policy.Sample = share
+		d := choose(long(holds(1, 2048), holds(2, 2048), holds(3, 1024)), v)
+		seen := 0
+		for _, c := range d.Candidates {
+			if c.Terms.Seen {
+				seen++
+			}
+		}
+		if seen != want {
+			t.Errorf("sample %v: %d of 22 looked at, want %d", share, seen, want)
+		}
+	}
+}
+
+func TestManyGatewaysDoNotHerdOntoTheSameBestWorker(t *testing.T) {
+	v := priced(20)
+	v.Pool.Policy.Sample = 0.5
+	for i := range v.Workers {
+		v.Workers[i].UncachedTokens = 1000 * (i + 1) // ref 1 is the best by far
+	}
+	count := map[uint16]int{}
+	for gateway := range uint64(200) {
+		var d Decision
+		Choose(&Request{PromptTokens: 500, RingKey: gateway + 1}, v, 0, NewRand(gateway), &d)
+		count[d.Best]++
+	}
+	if count[1] < 60 || count[1] > 140 {
+		t.Errorf("%d of 200 gateways chose the best worker, want about half", count[1])
+	}
+}
+
+func TestEqualCostsKeepASessionTogetherAndSpreadSessions(t *testing.T) {
+	v := priced(8)
+	count := map[uint16]int{}
+	for session := range uint64(400) {
+		var a, b Decision
+		Choose(&Request{PromptTokens: 500, RingKey: 7, SessionKey: session + 1}, v, 0, NewRand(1), &a)
+		Choose(&Request{PromptTokens: 900, RingKey: 8, SessionKey: session + 1}, v, 0, NewRand(2), &b)
+		if a.Best != b.Best {
+			t.Fatalf("session %d: %d, then %d", session, a.Best, b.Best)
+		}
+		count[a.Best]++
+	}
+	for ref := uint16(1); ref <= 8; ref++ {
+		if count[ref] < 25 || count[ref] > 80 {
+			t.Errorf("worker %d has %d of 400 sessions", ref, count[ref])
+		}
+	}
+}
+
+func TestUnknownRatesAreThoseOfTheOthers(t *testing.T) {
+	v := priced(3)
+	v.worker(2).PrefillRate = 0
+	v.worker(2).UncachedTokens = 2000
+	for _, c := range choose(long(), v).Candidates {
+		if c.Ref == 2 && math.Abs(c.Terms.Wait-0.2) > 1e-9 {
+			t.Errorf("wait %v at an unknown rate, want 0.2 s", c.Terms.Wait)
+		}
+	}
+}
+
+func TestWeightedPrefersTheCacheUntilTheBreaker(t *testing.T) {
+	v := fleet(4, policy.Weighted)
+	w := v.worker(1)
+	w.InFlight = 48
+	if d := choose(long(holds(1, 2048)), v); d.Best != 1 || d.Why != WhyScore {
+		t.Errorf("queue at the breaker: %d by %v", d.Best, d.Why)
+	}
+	w.InFlight = 49
+	if d := choose(long(holds(1, 2048)), v); d.Best == 1 {
+		t.Error("a queue above the breaker keeps its bonus")
+	}
+	for _, c := range []struct {
+		name string
+		set  func(p *policy.Policy)
+	}{
+		{"cache_weight", func(p *policy.Policy) { p.CacheWeight = 0.5 }},
+		{"queue_breaker", func(p *policy.Policy) { p.QueueBreaker = 10 }},
+		{"max_queue", func(p *policy.Policy) { p.MaxQueue, p.CacheWeight = 10, 1.5 }},
+		{"watermark", func(p *policy.Policy) { p.Watermark = 0.5 }},
+	} {
+		v := fleet(4, policy.Weighted)
+		v.worker(1).InFlight, v.worker(1).Watermark = 30, 0.6
+		if d := choose(long(holds(1, 2048)), v); d.Best != 1 {
+			t.Fatalf("%s: %d before", c.name, d.Best)
+		}
+		c.set(&v.Pool.Policy)
+		if d := choose(long(holds(1, 2048)), v); d.Best == 1 {
+			t.Errorf("%s changes nothing", c.name)
+		}
+	}
+}
+
+func BenchmarkChooseCost64(b *testing.B) {
+	v := fleet(64, policy.Cost)
+	for i := range v.Workers {
+		w := &v.Workers[i]
+		w.PrefillRate, w.UncachedTokens, w.TailAge, w.RecentTokens = 10_000, i*97%3000, 10*time.Second, float64(i)
+	}
+	req := long(holds(3, 2048), holds(9, 2048), holds(40, 1024))
+	rng := NewRand(1)
+	var d Decision
+	b.ReportAllocs()
+	for b.Loop() {
+		Choose(req, v, 0, rng, &d)
+	}
+}
