@@ -109,7 +109,15 @@ func TestWhatIsNoProxyWasmModuleIsRefusedWithTheReason(t *testing.T) {
 }
 
 func TestOutParametersOutsideOfMemoryAreAnErrorNotACrash(t *testing.T) {
-	h := newTestHost(t, Options{Calls: NewHandDispatcher("c"), Log: func(LogEntry) {}})
+	for _, trace := range []func(Event){nil, func(e Event) { _ = e.String() }} {
+		h := newTestHost(t, Options{Calls: NewHandDispatcher("c"), Log: func(LogEntry) {}, Trace: trace})
+		callWildly(t, h)
+	}
+}
+
+// callWildly makes every host call with every argument -1.
+func callWildly(t *testing.T, h *Host) {
+	t.Helper()
 	for _, hc := range hostCalls() {
 		m := &wasmModule{}
 		// The import's own type: i64 parameters get an i64.const.
