@@ -34,6 +34,23 @@ func NFC(dst, text []byte) []byte {
 	}
 }
 
+// Boundary returns the last place in text, not after at, where it may be cut: the NFC
+// forms of the two parts are together that of the whole. 0 if there is none before.
+// A caller that has time for so many bytes only normalises text[:Boundary(text, n)].
+func Boundary(text []byte, at int) int {
+	if at >= len(text) {
+		return len(text)
+	}
+	for ; at > 0; at-- {
+		if utf8.RuneStart(text[at]) {
+			if code, _ := propertyAt(text, at); code == inert {
+				return at
+			}
+		}
+	}
+	return 0
+}
+
 // normalUntil returns the end of what is surely normal from at on, cut before a
 // starter that nothing before it can change.
 func normalUntil(text []byte, at int) int {

@@ -217,12 +217,45 @@ func TestEveryMarkIsPutInOrder(t *testing.T) {
 	}
 }
 
+// nasty are the characters that compose, decompose or block.
+var nasty = []rune("aAeo oq\u00e9\u00c5\u1ea5\u212b\u0301\u0300\u0323\u0327\u0345\u0334\u0344\u0308\u3099\u304b\u304c" +
+	"\u1100\u1161\u11a7\u11a8\u11c2\uac00\uac01\u0f71\u0f72\u0f73\u0f80\u0f81\u0958\u0915\u093c\u09c7\u09be\u09d7" +
+	"\U0001d15e\U0001d157\U0001d165\U00011099\U000110ba\ufb2c\u05c1\u05bc\u1f82\u1f00\U0002f800\U0002fa1d\ufa6c\u2126\ufffd")
+
 func TestNFCFollowsTheStandardOnNastyText(t *testing.T) {
-	alphabet := []rune("aAeo oq\u00e9\u00c5\u1ea5\u212b\u0301\u0300\u0323\u0327\u0345\u0334\u0344\u0308\u3099\u304b\u304c" +
-		"\u1100\u1161\u11a7\u11a8\u11c2\uac00\uac01\u0f71\u0f72\u0f73\u0f80\u0f81\u0958\u0915\u093c\u09c7\u09be\u09d7" +
-		"\U0001d15e\U0001d157\U0001d165\U00011099\U000110ba\ufb2c\u05c1\u05bc\u1f82\u1f00\U0002f800\U0002fa1d\ufa6c\u2126\ufffd")
 	rapid.Check(t, func(t *rapid.T) {
-		checkNFC(t, string(rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 40).Draw(t, "text")))
+		checkNFC(t, string(rapid.SliceOfN(rapid.SampledFrom(nasty), 0, 40).Draw(t, "text")))
+	})
+}
+
+func TestTextIsTheSameWhenCutAtABoundary(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		at   int
+		want int
+	}{
+		{"plain", 3, 3},
+		{"plain", 9, 5},
+		{"xe\u0301y", 3, 1},
+		{"xe\u0301y", 4, 4},
+		{"e\u0301\u0323\u0301", 5, 0},
+		{"a\u1100\u1161\u11a8", 8, 1},
+		{"a\u4e2d", 2, 1},
+	} {
+		if got := Boundary([]byte(c.text), c.at); got != c.want {
+			t.Errorf("Boundary(%+q, %d) = %d, want %d", c.text, c.at, got, c.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := []byte(string(rapid.SliceOfN(rapid.SampledFrom(nasty), 0, 40).Draw(t, "text")))
+		at := rapid.IntRange(0, len(text)).Draw(t, "at")
+		cut := Boundary(text, at)
+		if cut > at {
+			t.Fatalf("Boundary(%+q, %d) = %d", text, at, cut)
+		}
+		if got, want := string(NFC(NFC(nil, text[:cut]), text[cut:])), extract.slowNFC(string(text)); got != want {
+			t.Fatalf("cut at %d, NFC(%+q) = %+q, want %+q", cut, text, got, want)
+		}
 	})
 }
 
