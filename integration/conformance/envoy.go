@@ -58,14 +58,10 @@ func StartEnvoy(ctx context.Context, binary string, modules map[string]string) (
 		}
 		*s.at = serve(l, s.actor, s.http1)
 	}
-	// A port where nobody listens: bound, closed, and not in the range that
-	// outgoing connections take theirs from for the moment.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	var err error
+	if e.deadPort, err = freePort(); err != nil {
 		return nil, err
 	}
-	e.deadPort = l.Addr().(*net.TCPAddr).Port
-	l.Close()
 	if e.dir, err = os.MkdirTemp("", "warmpath-conformance-"); err != nil {
 		return nil, err
 	}
@@ -75,6 +71,17 @@ func StartEnvoy(ctx context.Context, binary string, modules map[string]string) (
 		return nil, fmt.Errorf("start envoy: %w\n%s", err, tail)
 	}
 	return e, nil
+}
+
+// freePort is a port where nobody listens. Envoy could choose one by itself, but
+// a listener without a port of its own takes over the socket of one that drains.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func (e *Envoy) run(ctx context.Context, binary string) error {

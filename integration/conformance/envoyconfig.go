@@ -81,7 +81,7 @@ func (e *Envoy) bootstrap() tree {
 				cluster(clusterHTTP2, e.upstream.port(), true), cluster(clusterHTTP1, e.upstream1.port(), false),
 				cluster(clusterControl, e.control.port(), true), cluster(clusterDead, e.deadPort, true),
 			},
-			"listeners": []any{e.listener("barrier", 0, barrier)},
+			"listeners": []any{e.listener("barrier", 0, 0, barrier)},
 		},
 		"dynamic_resources": tree{"lds_config": watchedFile(e.path("lds.json"))},
 	}
@@ -99,11 +99,10 @@ func (e *Envoy) manager(name string, filters []any, routes tree) tree {
 	})
 }
 
-func (e *Envoy) listener(name string, bufferLimit int, manager tree) tree {
+func (e *Envoy) listener(name string, port, bufferLimit int, manager tree) tree {
 	l := tree{
-		"name": name, "address": address(0),
-		"enable_reuse_port": false, // or two listeners may be given one port
-		"filter_chains":     []any{tree{"filters": []any{tree{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}}}},
+		"name": name, "address": address(port),
+		"filter_chains": []any{tree{"filters": []any{tree{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}}}},
 	}
 	if bufferLimit > 0 {
 		l["per_connection_buffer_limit_bytes"] = bufferLimit
@@ -112,7 +111,7 @@ func (e *Envoy) listener(name string, bufferLimit int, manager tree) tree {
 }
 
 // listenerOf is the listener of one plugin of a scenario.
-func (e *Envoy) listenerOf(scenario string, s *Setup, p *PluginSetup) tree {
+func (e *Envoy) listenerOf(scenario string, s *Setup, p *PluginSetup, port int) tree {
 	filter := tree{"name": resourceName(scenario, p), "config_discovery": tree{
 		"config_source": watchedFile(e.filterPath(scenario, p)),
 		"type_urls":     []any{typePrefix + "extensions.filters.http.wasm.v3.Wasm"},
@@ -134,7 +133,7 @@ func (e *Envoy) listenerOf(scenario string, s *Setup, p *PluginSetup) tree {
 	if s.IdleTimeout > 0 {
 		m["stream_idle_timeout"] = fmt.Sprintf("%.3fs", s.IdleTimeout.Seconds())
 	}
-	return e.listener(resourceName(scenario, p), s.BufferLimitBytes, m)
+	return e.listener(resourceName(scenario, p), port, s.BufferLimitBytes, m)
 }
 
 func resourceName(scenario string, p *PluginSetup) string { return scenario + "." + p.Name }

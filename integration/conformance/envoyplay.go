@@ -57,7 +57,11 @@ func (p *envoyProxy) start(ctx context.Context, s *Setup) error {
 		if err := p.e.put(p.e.filterPath(p.scenario, pl), p.e.filterConfig(p.scenario, pl)); err != nil {
 			return err
 		}
-		l := p.e.listenerOf(p.scenario, s, pl)
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		l := p.e.listenerOf(p.scenario, s, pl, port)
 		l["@type"] = typePrefix + "config.listener.v3.Listener"
 		listeners = append(listeners, l)
 	}

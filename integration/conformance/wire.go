@@ -36,6 +36,7 @@ type peer struct {
 
 	names map[uint32]string // of streams
 	begun map[uint32]bool   // headers have come; more headers are trailers
+	ended map[uint32]bool   // the other side has sent all
 }
 
 // grant is what a peer may send us without asking: more than any scenario does.
@@ -45,7 +46,7 @@ const grant = 64 << 20
 func newPeer(conn net.Conn, actor string, server bool, j *journal) *peer {
 	p := &peer{
 		actor: actor, journal: j, conn: conn, server: server, framer: http2.NewFramer(conn, conn),
-		window: map[uint32]int64{0: 65535}, first: 65535, names: map[uint32]string{}, begun: map[uint32]bool{},
+		window: map[uint32]int64{0: 65535}, first: 65535, names: map[uint32]string{}, begun: map[uint32]bool{}, ended: map[uint32]bool{},
 	}
 	p.moved = sync.NewCond(&p.mu)
 	p.encode = hpack.NewEncoder(&p.block)
@@ -139,13 +140,15 @@ func (p *peer) take(f http2.Frame) {
 			p.opened(p.names[id], p, id)
 		}
 		p.begun[id] = true
+		p.ended[id] = f.StreamEnded()
 		say(Action{Kind: kind, Headers: fields, End: f.StreamEnded()})
 	case *http2.DataFrame:
+		p.ended[id] = f.StreamEnded()
 		say(Action{Kind: Data, Data: f.Data(), End: f.StreamEnded()})
 	case *http2.RSTStreamFrame:
 		// After an answer to half a request the proxy resets what is left of it:
 		// that is how HTTP/2 says it, not how a filter behaves.
-		if f.ErrCode != http2.ErrCodeNo {
+		if p.server || !p.ended[id] {
 			say(Action{Kind: Reset})
 		}
 	case *http2.GoAwayFrame:
