@@ -223,7 +223,7 @@ func hostsimItself() Host {
 		table: &table{
 			abi: []string{"0.2.0", "0.2.1"}, calls: set(calls021), wasi: set(wasiAll), wasiUnstable: true, emscripten: true,
 			fails: failing(unimplemented, "proxy_grpc_call proxy_grpc_stream"),
-			notes: map[string]string{"proxy_call_foreign_function": "answers NotFound for every name"},
+			notes: map[string]string{"proxy_call_foreign_function": "answers NotFound for every name but clear_route_cache"},
 		},
 	}
 }
