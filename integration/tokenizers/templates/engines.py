@@ -194,14 +194,29 @@ def harmony(raw, day, encoding):
     out = [m for i, m in enumerate(out) if not (i < final and m.channel == "analysis")]
     ids = encoding.render_conversation_for_completion(h.Conversation.from_messages(out), h.Role.ASSISTANT,
                                                       config=h.RenderConversationConfig(auto_drop_analysis=False))
-    text = encoding.decode(ids)
-    # vLLM writes the headers of calls as the models have learned them, not as newer
-    # versions of the library do.
-    text = text.replace(" <|constrain|>json<|message|>", " json<|message|>")
-    import re
-    text = re.sub(r"<\|start\|>assistant<\|channel\|>commentary to=(functions\.[^<]*) json<\|message\|>",
-                  r"<|start|>assistant to=\1<|channel|>commentary json<|message|>", text)
-    return ids, text
+    return _trained_headers(ids, encoding)
+
+
+def _trained_headers(ids, encoding):
+    """vLLM writes the headers of calls as the models have learned them, not as newer
+    versions of the library do: the recipient stands before the channel, and the type
+    without a mark."""
+    start, channel, constrain, message = (encoding.encode(t, allowed_special="all")[0] for t in ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"))
+    out, i = [], 0
+    while i < len(ids):
+        if ids[i] == start and message in ids[i:]:
+            end = ids.index(message, i)
+            header = ids[i + 1:end]
+            if constrain in header:
+                c, k = header.index(channel), header.index(constrain)
+                name, recipient = encoding.decode(header[c + 1:k]).rstrip(" ").split(" to=")
+                out += [start, *encoding.encode(encoding.decode(header[:c]) + " to=" + recipient), channel,
+                        *encoding.encode(name + " " + encoding.decode(header[k + 1:])), message]
+                i = end + 1
+                continue
+        out.append(ids[i])
+        i += 1
+    return out
 
 
 def harmony_real(raw):

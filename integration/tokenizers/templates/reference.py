@@ -101,21 +101,21 @@ def harmony(args):
         out = {"family": "gpt-oss", "engine": "vllm", "day": (DAY - datetime.date(1970, 1, 1)).days, "body": raw}
         ids = None
         try:
-            ids, out["text"] = engines.harmony(raw, DAY.isoformat(), encoding)
+            ids = engines.harmony(raw, DAY.isoformat(), encoding)
+            out["text"] = encoding.decode(ids)
+            # Where the text doesn't say how it is tokenised, the ids do.
+            if encoding.encode(out["text"], allowed_special="all") != ids:
+                out["apart"], out["ids"] = True, ids
         except Exception as e:
             out["refused"] = repr(e)[:200]
         if args.real:
             try:
-                ids, why = engines.harmony_real(raw), ""
+                real, why = engines.harmony_real(raw), ""
             except engines.Refused as e:
-                ids, why = None, str(e)
-            text = None if ids is None else encoding.decode(ids)
-            if text != out.get("text"):
+                real, why = None, str(e)
+            if real != ids:
                 wrong += 1
-                print(f"emulation differs, gpt-oss: {raw}\n vLLM      {text!r} {why}\n emulation {out.get('text')!r} {out.get('refused')}", file=sys.stderr)
-        if ids is not None and args.real and "text" in out:
-            # The text must say how it is tokenised; where it doesn't, ours must stop.
-            out["apart"] = encoding.encode(out["text"], allowed_special="all") != ids
+                print(f"emulation differs, gpt-oss: {raw}\n vLLM      {why} {real and encoding.decode(real)!r}\n emulation {out.get('refused')} {out.get('text')!r}", file=sys.stderr)
         print(json.dumps(out, ensure_ascii=False))
     return wrong
 
