@@ -37,11 +37,9 @@
 // on_delete; a body callback sees the size buffered so far; a filter that stops
 // at headers never sees the body unless AllowOnHeadersStopIteration is set; the
 // increment of a counter by 0 is a BadArgument; a CAS of 0 always overwrites.
-// These were compared with Envoy 1.40.0 by running testdata/guest in both: the
-// order of callbacks, context and call ids, sizes told to body callbacks, what
-// header maps and buffers answer when they are not there, local replies and 413,
-// http_call to a dead and to a slow cluster (503 and 504, both ordinary answers),
-// properties, metrics, CAS, stop-and-resume with and without the flag, a trap.
+// What of this is known and how is in integration/conformance: scenarios in plain
+// text, each played on a real Envoy, whose transcript it holds, and on this host
+// with every test run (docs/conformance.md lists them).
 //
 // # Looking on and interfering
 //
@@ -52,5 +50,6 @@
 // docs/hostsim.md shows all of it, and the command line.
 //
 // What is left out on purpose: gRPC calls (answered Unimplemented, or NotFound
-// for a token), TCP streams, metadata frames, foreign functions (NotFound).
+// for a token), TCP streams, metadata frames, foreign functions (NotFound, but for
+// clear_route_cache), chains of several filters on one stream.
 package hostsim
