@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/tokenizer/bpe"
+	"github.com/warmpath/warmpath/tokenizer/hf"
 	"github.com/warmpath/warmpath/tokenizer/utf8text"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
 )
@@ -54,6 +57,7 @@ type report struct {
 	Tokenizers   string    `json:"tokenizers"`
 	Tiktoken     string    `json:"tiktoken"`
 	Vocabularies []verdict `json:"vocabularies"`
+	Refused      []string  `json:"refused,omitempty"`
 	Differences  int       `json:"differences"`
 }
 
@@ -94,6 +98,14 @@ func runTest(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		result.Differences += one.Differences
 		broken += len(one.ClaimsBroken)
 	}
+	if *names == "" {
+		if result.Refused, err = c.refusals(ctx); err != nil {
+			return err
+		}
+		for _, r := range result.Refused {
+			fmt.Fprintln(stdout, "refused, as it must be:", r)
+		}
+	}
 	if err := writeJSON(*jsonFile, result); err != nil {
 		return err
 	}
@@ -101,6 +113,26 @@ func runTest(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return fmt.Errorf("%d differences, %d broken claims", result.Differences, broken)
 	}
 	return nil
+}
+
+// refusals tries vocabularies that can't be done exactly: none may be compiled,
+// and the message must name the part.
+func (c cache) refusals(ctx context.Context) ([]string, error) {
+	var told []string
+	for _, pack := range slices.Sorted(maps.Keys(refusedPacks)) {
+		v := vocabulary{Name: pack, Pack: pack}
+		file, err := c.file(ctx, v)
+		if err != nil {
+			return nil, err
+		}
+		_, err = compiled(v, file)
+		var unsupported *hf.Unsupported
+		if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), refusedPacks[pack]) {
+			return nil, fmt.Errorf("%s should be refused because of %s, got: %v", pack, refusedPacks[pack], err)
+		}
+		told = append(told, pack+": "+unsupported.Path+": "+unsupported.What)
+	}
+	return told, nil
 }
 
 func writeJSON(file string, v any) error {

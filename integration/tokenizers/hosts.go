@@ -69,7 +69,7 @@ func (h *host) stop() {
 	go func() { _ = h.cmd.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second): //nolint:forbidigo // a host that does not end by itself is ended
+	case <-time.After(5 * time.Second):
 		_ = h.cmd.Process.Kill()
 		<-done
 	}

@@ -135,7 +135,7 @@ func (c cache) askTemplates(ctx context.Context, python, scripts string, familie
 		args = append(args, "--family", f)
 	}
 	cmd := exec.CommandContext(ctx, python, args...)
-	cmd.Env = append(os.Environ(), "TIKTOKEN_ENCODINGS_BASE="+ranks) // openai-harmony would download them
+	cmd.Env = append(os.Environ(), "TIKTOKEN_ENCODINGS_BASE="+ranks) // harmony would download them
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

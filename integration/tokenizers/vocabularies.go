@@ -21,7 +21,7 @@ const (
 	transformersVersion = "5.24.0"
 	tiktokenVersion     = "0.14.0"
 	jinjaVersion        = "3.1.6"
-	harmonyVersion      = "0.0.8"
+	harmonyVersion      = "0.0.11"
 	orjsonVersion       = "3.13.0"
 	djangoVersion       = "5.2"
 	typescriptVersion   = "5.9.3"
@@ -45,9 +45,17 @@ var vocabularies = []vocabulary{
 	{Name: "gpt-oss", Pack: "gptoss", Families: []string{"gpt-oss"}, Examples: "gpt-oss 20b, 120b"},
 	{Name: "mistral-nemo", Pack: "mistral_nemo", Families: []string{"mistral-nemo"}, Examples: "Mistral Nemo (tekken)"},
 	{Name: "deepseek-v3", Pack: "deepseek_v3", Families: []string{"deepseek-v3"}, Examples: "DeepSeek V3, R1"},
+	{Name: "gpt-3.5", Pack: "gpt35turbo", Examples: "cl100k as Hugging Face has it"},
+	{Name: "gpt-4o", Pack: "gpt4o", Examples: "o200k as Hugging Face has it"},
 	{Name: "r50k_base", Ranks: "r50k_base", Examples: "GPT-2's rank file, by tiktoken"},
 	{Name: "cl100k_base", Ranks: "cl100k_base", Examples: "GPT-4's rank file, by tiktoken"},
 	{Name: "o200k_base", Ranks: "o200k_base", Examples: "GPT-4o's and gpt-oss's rank file, by tiktoken"},
+}
+
+// refusedPacks hold vocabularies with parts that tokenizer/hf must refuse by name.
+var refusedPacks = map[string]string{
+	"claude": "NFKC",
+	"llama2": "Prepend",
 }
 
 // pick returns the vocabularies of a list such as "qwen3,gpt-oss"; empty: all.
@@ -185,7 +193,7 @@ func (c cache) npm(ctx context.Context, name, version string) (string, error) {
 // requirements are the references, and what their prompts are made with.
 var requirements = []string{
 	"tokenizers==" + tokenizersVersion, "transformers==" + transformersVersion, "tiktoken==" + tiktokenVersion,
-	"jinja2==" + jinjaVersion, "openai-harmony==" + harmonyVersion, "orjson==" + orjsonVersion,
+	"jinja2==" + jinjaVersion, "oss-harmony==" + harmonyVersion, "orjson==" + orjsonVersion,
 }
 
 // python returns the interpreter of a virtual environment that holds the
