@@ -47,7 +47,8 @@ type Config struct {
 	// It should be the module's body_cap_bytes or more. Default 8 MiB.
 	BodyLimitBytes int
 	// HeldLimitBytes bounds the request bodies that wait for the module or for a
-	// worker's answer, all clients together (503 above). Default 512 MiB.
+	// worker's answer, all clients together (503 above). Buffers take up to three
+	// times that. Default 256 MiB.
 	HeldLimitBytes int
 	// HeldTimeout ends a request that the module holds and never releases (504).
 	// Default 30 s.
@@ -96,7 +97,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Listen, "127.0.0.1:8080")
 	setDefault(&c.VMs, runtime.GOMAXPROCS(0))
 	setDefault(&c.BodyLimitBytes, 8<<20)
-	setDefault(&c.HeldLimitBytes, 512<<20)
+	setDefault(&c.HeldLimitBytes, 256<<20)
 	setDefault(&c.HeldTimeout, 30*time.Second)
 	setDefault(&c.ClientTimeout, time.Minute)
 	setDefault(&c.BodyTimeout, 5*time.Minute)

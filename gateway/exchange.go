@@ -214,6 +214,7 @@ func (x *exchange) writeReply(reply *hostsim.LocalReply) {
 			header.Add(f.Key, f.Value)
 		}
 	}
+	x.skipBody()
 	x.answering()
 	header.Set("Content-Length", strconv.Itoa(len(reply.Body)))
 	x.log.status, x.log.details, x.log.bytes = status, reply.Details, int64(len(reply.Body))

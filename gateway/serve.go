@@ -14,12 +14,14 @@ import (
 
 // Bounds of a connection, whatever goes over it.
 const (
-	headerTimeout  = 10 * time.Second // for a request's headers, and for a TLS handshake
-	idleTimeout    = 2 * time.Minute  // between two requests
-	maxHeaderBytes = 64 << 10         // 431 above; Envoy's default is 60 KiB
-	peerTimeout    = 15 * time.Second // for an HTTP/2 peer to answer a ping
-	cutTimeout     = 5 * time.Second  // for exchanges to end once they have been cut
-	lingerTimeout  = time.Second      // for a client to stop sending what was answered already
+	headerTimeout  = 10 * time.Second      // for a request's headers, and for a TLS handshake
+	idleTimeout    = 2 * time.Minute       // between two requests
+	maxHeaderBytes = 64 << 10              // 431 above; Envoy's default is 60 KiB
+	peerTimeout    = 15 * time.Second      // for an HTTP/2 peer to answer a ping
+	cutTimeout     = 5 * time.Second       // for exchanges to end once they have been cut
+	lingerTimeout  = time.Second           // for a client to stop sending what was answered already
+	skipTimeout    = 50 * time.Millisecond // for the rest of a body that nobody needs
+	skipBytes      = 256 << 10             // of it
 	// sendBuffer is what the kernel keeps for a client that doesn't take it (twice
 	// that, with its own overhead). Left to itself it grows to megabytes, and a
 	// client that takes 10 KB/s then looks silent for minutes. So it is about 3 KB/s

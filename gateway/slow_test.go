@@ -190,6 +190,23 @@ func TestAClientThatWontSendWhatIsRefusedIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// TestARefusalKeepsTheConnectionOfAClientThatHasSentAll: many are refused when the
+// fleet is full, and all of them come again.
+func TestARefusalKeepsTheConnectionOfAClientThatHasSentAll(t *testing.T) {
+	up, _ := worker(t, "up", nil)
+	g := start(t, []string{up}, func(c *Config) { c.HeldLimitBytes = 10 })
+	big := strings.Repeat("x", 40<<10) // more than is read at once
+	for range 3 {
+		back := say(t, g, "POST /held HTTP/1.1\r\nHost: x\r\nContent-Length: 40960\r\n\r\n"+big+"GET /next HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if !strings.HasPrefix(back, "HTTP/1.1 503") || strings.Count(back, "HTTP/1.1 200") != 1 {
+			t.Fatalf("got %q, want 503 and then 200", back)
+		}
+	}
+	if back := say(t, g, "POST /held HTTP/1.1\r\nHost: x\r\nContent-Length: 600000\r\n\r\n"+big); !strings.Contains(back, "Connection: close") {
+		t.Errorf("much is left to send: got %q, want the connection closed", back)
+	}
+}
+
 // TestAStreamOutlivesTheGOAWAYOfItsWorker: an HTTP/2 worker that drains finishes
 // what it has.
 func TestAStreamOutlivesTheGOAWAYOfItsWorker(t *testing.T) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -151,6 +152,26 @@ func (u *upload) release() {
 
 // Close does nothing: the client's body belongs to the server.
 func (u *upload) Close() error { return nil }
+
+// skipBody reads what is left of a request that is refused, if that is little and
+// here already: so a client that is told to come again keeps its connection. A
+// client that waits for a 100 is told at once.
+func (x *exchange) skipBody() {
+	x.mu.Lock()
+	skip := x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded && x.bodyErr == nil && x.upload == nil &&
+		x.r.ContentLength <= skipBytes && x.r.Header.Get("Expect") == ""
+	x.mu.Unlock()
+	if !skip {
+		return
+	}
+	conn := http.NewResponseController(x.w)
+	_ = conn.SetReadDeadline(time.Now().Add(skipTimeout))
+	n, err := io.CopyN(io.Discard, x.r.Body, skipBytes+1)
+	_ = conn.SetReadDeadline(time.Time{})
+	x.mu.Lock()
+	x.bodyEnded = errors.Is(err, io.EOF) && n <= skipBytes
+	x.mu.Unlock()
+}
 
 // answering is called before response headers go to the client. Where its body
 // hasn't ended, the connection must: what is left of the body would be read as

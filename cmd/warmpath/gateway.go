@@ -95,7 +95,7 @@ process at once.`,
 	f.DurationVar(&cfg.ClientTimeout, "client-timeout", time.Minute, "longest silence of a client that has more to send or to take")
 	f.DurationVar(&cfg.BodyTimeout, "body-timeout", 5*time.Minute, "longest arrival of a request body that the module waits for")
 	f.IntVar(&cfg.BodyLimitBytes, "body-limit", 8<<20, "largest request body that the module may hold, in bytes")
-	f.IntVar(&cfg.HeldLimitBytes, "held-limit", 512<<20, "held request bodies of all clients together, in bytes")
+	f.IntVar(&cfg.HeldLimitBytes, "held-limit", 256<<20, "held request bodies of all clients together, in bytes; buffers take up to three times that")
 	f.DurationVar(&cfg.DrainDelay, "drain-delay", 0, "how long to take requests after SIGTERM while /readyz says 503")
 	f.DurationVar(&cfg.DrainTimeout, "drain-timeout", 30*time.Second, "how long open requests may take after that")
 	f.DurationVar(&cfg.RequestTimeout, "request-timeout", 0, "longest exchange in all (0: no limit)")
