@@ -191,6 +191,38 @@ func TestTicksAreLostLateAndOutOfTime(t *testing.T) {
 	}
 }
 
+func TestAStalledVMTakesItsWorkLaterInOrder(t *testing.T) {
+	for _, clock := range []Clock{NewVirtualClock(start), RealClock()} {
+		h := newTestHost(t, Options{Clock: clock, Log: func(LogEntry) {}})
+		vm, err := h.NewVM(context.Background(), VMConfig{Name: "w", Module: compileGuest(t, h)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := make(chan int, 3)
+		began := h.Now()
+		vm.Stall(20 * time.Millisecond)
+		vm.Stall(time.Hour) // within a stall
+		for i := range 3 {
+			vm.Post(func() { ran <- i })
+		}
+		if h.virtual != nil {
+			h.Advance(19 * time.Millisecond)
+			if len(ran) > 0 {
+				t.Error("a stalled VM works")
+			}
+			h.Advance(time.Millisecond)
+		}
+		for want := range 3 {
+			if got := <-ran; got != want {
+				t.Errorf("work %d came as %d", got, want)
+			}
+		}
+		if took := h.Now().Sub(began); took < 20*time.Millisecond {
+			t.Errorf("the stall took %v", took)
+		}
+	}
+}
+
 func TestFaultsReadAndWriteTheSame(t *testing.T) {
 	for text, want := range map[string]string{
 		"proxy_on_request_body:2=trap":                     "",

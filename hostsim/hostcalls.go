@@ -117,6 +117,9 @@ var systemCalls = []hostCall{
 		if root := in.who().root; root != nil {
 			e.Plugin = root.cfg.Name
 		}
+		if e.Level == LogCritical {
+			in.lastCritical = message
+		}
 		in.host.log(e)
 		return statusOK
 	}},

@@ -35,9 +35,11 @@ type instance struct {
 	callback string // the export under way, while somebody looks on
 	loseCall bool   // a fault: the http_call being made gets no reply
 
-	lastWords []string // the end of what it wrote to standard error
-	exited    bool     // it called proc_exit, with exitCode
-	exitCode  uint32
+	// What the call under way has said, should it trap.
+	lastWords    []string // the end of what it wrote to standard error
+	lastCritical string   // its last critical log line
+	exited       bool     // it called proc_exit, with exitCode
+	exitCode     uint32
 
 	contexts  map[uint32]callContext
 	lastID    uint32
@@ -132,6 +134,7 @@ func (in *instance) call(c callContext, f api.Function, args ...uint64) (result 
 		panic("hostsim: call into a VM that is already running; use VM.Post from a Sink")
 	}
 	in.inCall, in.current, in.effective = true, c, callContext{}
+	in.lastWords, in.lastCritical = in.lastWords[:0], ""
 	copy(in.args[:], args)
 	err := in.enter(f, len(args))
 	result = in.args[0]

@@ -17,8 +17,10 @@ type TrapError struct {
 	// Reason is the engine's word: "wasm error: unreachable", "wasm error: stack
 	// overflow", "the module exited with code 2".
 	Reason string
-	// Panic is the module's own last word on standard error ("panic: runtime error:
-	// index out of range [3] with length 0"); empty if it said nothing.
+	// Panic is the module's own last word within the callback: the panic that Go
+	// wrote to standard error ("panic: runtime error: index out of range [3] with
+	// length 0"), or a critical log line, as the SDKs of Rust and AssemblyScript
+	// write. Empty if it said nothing.
 	Panic string
 	// Stack is the functions under way, the innermost first. After a Go panic it
 	// is the goroutine's, with lines; else the engine's.
@@ -89,6 +91,9 @@ func (in *instance) trap(f api.Function, err error) *TrapError {
 	var stack []Frame
 	if e.Panic, stack = readPanic(in.lastWords); len(stack) > 0 {
 		e.Stack = stack
+	}
+	if e.Panic == "" {
+		e.Panic = in.lastCritical
 	}
 	return e
 }

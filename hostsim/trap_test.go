@@ -48,6 +48,27 @@ func TestATrapInAHostCallShowsTheWayToIt(t *testing.T) {
 	e.has(t, "main.perform", "guest/env.go")
 }
 
+// As the SDKs of Rust and AssemblyScript do before they give up.
+func TestACriticalLineIsTheLastWord(t *testing.T) {
+	m := &wasmModule{}
+	log := m.importFunc("proxy_log", 3)
+	m.export("proxy_abi_version_0_2_1", 0, 0)
+	m.export("malloc", 1, 1, i32Const(1024)...)
+	m.export("proxy_on_tick", 1, 0)
+	m.export("_initialize", 0, 0, cat(i32Const(5), i32Const(0), i32Const(24), call(log), []byte{0x1a, 0x00})...)
+	m.dataAt(0, "panicked at src/lib.rs:1")
+	h := newTestHost(t, Options{Log: func(LogEntry) {}})
+	module, err := h.Compile(context.Background(), "m", m.bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.NewVM(context.Background(), VMConfig{Name: "w", Module: module})
+	var trap *TrapError
+	if !errors.As(err, &trap) || trap.Panic != "panicked at src/lib.rs:1" {
+		t.Errorf("%v: %+v", err, trap)
+	}
+}
+
 func TestRecursionIsOneLine(t *testing.T) {
 	e := trapOf(t, "request_headers: recurse")
 	if n := strings.Count(e.Error(), "main.recurse"); n != 1 {

@@ -299,6 +299,9 @@ func (f *Filter) Failed() bool { return f.Err() != nil }
 // Err is the trap of the first worker that failed, a *hostsim.TrapError; nil if
 // all are well.
 func (f *Filter) Err() error {
+	if f.Fleet == nil {
+		return nil
+	}
 	for _, vm := range f.Fleet.Workers {
 		if vm.Failed() {
 			return vm.Err()
