@@ -1,10 +1,13 @@
 package parity
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/warmpath/warmpath/tokenizer/chat"
 	"github.com/warmpath/warmpath/tokenizer/hf"
+	"github.com/warmpath/warmpath/tokenizer/ucd"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
 )
 
@@ -19,7 +23,85 @@ import (
 // part of it anew that is kept in testdata.
 var full = flag.String("qwen2.5", "", "tokenizer.json of Qwen2.5, to rewrite testdata/qwen2.5-part.json from")
 
-const part = "qwen2.5-part.json"
+// engineURL is a running engine with that tokenizer, to record its answers to
+// all samples anew.
+var engineURL = flag.String("record", "", "URL of a vLLM with Qwen2.5's tokenizer, to rewrite testdata/vllm-qwen2.5.json from; use with -qwen2.5")
+
+const (
+	part    = "qwen2.5-part.json"
+	answers = "vllm-qwen2.5.json"
+)
+
+// TestTheRecordingHasAllSamples, and with -record writes it.
+func TestTheRecordingHasAllSamples(t *testing.T) {
+	if *engineURL != "" {
+		record(t)
+	}
+	r := recorded(t)
+	for _, s := range Samples() {
+		if len(s.Templates) > 0 {
+			continue
+		}
+		if !slices.ContainsFunc(r.Tokenize, func(x exchange) bool { return x.Name == s.Name }) {
+			t.Errorf("%s is missing: record again", s.Name)
+		}
+	}
+}
+
+// record asks the engine for every sample and keeps what was recorded of others.
+func record(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", answers))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Engine   string            `json:"engine"`
+		Models   json.RawMessage   `json:"models"`
+		Tokenize []json.RawMessage `json:"tokenize"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{URL: *engineURL, HTTP: http.DefaultClient}
+	models, err := c.models(t.Context())
+	if err != nil || len(models) == 0 {
+		t.Fatalf("%v %v", models, err)
+	}
+	file.Models = encode(t, map[string]any{"data": []map[string]string{{"id": models[0]}}})
+	kept := slices.DeleteFunc(file.Tokenize, func(x json.RawMessage) bool {
+		var named struct{ Name string }
+		return json.Unmarshal(x, &named) != nil || slices.ContainsFunc(Samples(), func(s Sample) bool { return s.Name == named.Name })
+	})
+	for _, s := range Samples() {
+		if len(s.Templates) > 0 {
+			continue
+		}
+		ask := map[string]any{"model": models[0]}
+		if s.Prompt != "" {
+			ask["prompt"] = s.Prompt
+		} else {
+			ask["messages"] = json.RawMessage(s.Messages)
+		}
+		if s.Tools != "" {
+			ask["tools"] = json.RawMessage(s.Tools)
+		}
+		request := encode(t, ask)
+		var answer json.RawMessage
+		if err := c.do(t.Context(), "POST", "/tokenize", request, &answer); err != nil {
+			t.Fatalf("%s: %v", s.Name, err)
+		}
+		kept = append(kept, encode(t, map[string]any{"name": s.Name, "request": json.RawMessage(request), "status": 200, "answer": answer}))
+	}
+	file.Tokenize = kept
+	var out bytes.Buffer
+	text := encode(t, file)
+	if err := json.Indent(&out, text, "", " "); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join("testdata", answers), out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestThePartOfTheVocabularyCanBeRead, and with -qwen2.5 writes it: all tokens
 // and merges that can occur in the recorded prompts, with their own ids.
@@ -89,7 +171,7 @@ func writePart(t *testing.T) {
 		if err != nil || p.Stopped != chat.Complete {
 			t.Fatalf("%s: %v %v", r.Name, p.Stopped, err)
 		}
-		prompts.WriteString(byteLevel(p.Text) + "\x00")
+		prompts.WriteString(byteLevel(p.Text) + "\x00" + byteLevel(ucd.NFC(nil, p.Text)) + "\x00")
 	}
 	text := prompts.String()
 	keptIDs := map[string]int{}
@@ -116,11 +198,13 @@ func writePart(t *testing.T) {
 
 func encode(t *testing.T, v any) json.RawMessage {
 	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return bytes.TrimSpace(b.Bytes())
 }
 
 // byteLevel writes bytes as GPT-2's vocabularies do: printable ones as
