@@ -15,8 +15,8 @@
 // http_call or a queue message gets it from [Filter.Advance] and [Filter.Call].
 //
 // A failed assertion prints the transcript: every call between host and module
-// since the request came in. [Golden] compares a whole transcript with a file and
-// rewrites it under -update.
+// since the request came in. Package hosttest/golden compares whole transcripts
+// with files and rewrites them under -update.
 //
 // Where the filter runs in a proxy of several threads, [Workers] starts as many
 // VMs; [Filter.On] names the one that a request goes to.

@@ -113,7 +113,7 @@ func Symbols(path string) Option { return func(s *settings) { s.symbols = path }
 
 // TraceAll puts into transcripts also what the host allocates in the module and
 // what the module asks of WASI (clocks, random numbers, standard output). Such
-// transcripts change with every compiler: not for Golden.
+// transcripts change with every compiler: not for files.
 func TraceAll() Option { return func(s *settings) { s.traceAll = true } }
 
 // Trace is told every call between host and module as it happens.

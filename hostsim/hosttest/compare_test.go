@@ -1,12 +1,15 @@
 package hosttest
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
+
+var update = flag.Bool("update", false, "rewrite the transcript in testdata")
 
 // TestAStoryInGold is a filter that asks an authorizer about every request. The
 // transcript in testdata is what -update wrote.
@@ -24,7 +27,7 @@ func TestAStoryInGold(t *testing.T) {
 	f.Call("auth").Answer(200, "")
 	x.Status(200).NoHeader("server")
 	f.Advance(time.Second)
-	Golden(t, f.Transcript())
+	CompareFile(t, "testdata/TestAStoryInGold.txt", f.Transcript(), *update)
 }
 
 func TestGoldenShowsTheFirstDifferenceAndIsRewritten(t *testing.T) {
@@ -32,11 +35,11 @@ func TestGoldenShowsTheFirstDifferenceAndIsRewritten(t *testing.T) {
 	fake := &failing{TB: t}
 	func() {
 		defer func() { _ = recover() }()
-		golden(fake, path, "one\n", false)
+		CompareFile(fake, path, "one\n", false)
 	}()
-	golden(t, path, "one\ntwo\nthree\n", true)
-	golden(t, path, "one\ntwo\nthree\n", false)
-	golden(fake, path, "one\n2\nthree\n", false)
+	CompareFile(t, path, "one\ntwo\nthree\n", true)
+	CompareFile(t, path, "one\ntwo\nthree\n", false)
+	CompareFile(fake, path, "one\n2\nthree\n", false)
 	if len(fake.messages) != 2 || !strings.Contains(fake.messages[0], "-update writes it") || !strings.Contains(fake.messages[1], "  one\n- two\n- three\n- \n+ 2\n") {
 		t.Errorf("%q", fake.messages)
 	}
