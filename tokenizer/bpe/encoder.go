@@ -13,6 +13,7 @@ package bpe
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 
 	"github.com/warmpath/warmpath/tokenizer/pretoken"
@@ -141,7 +142,7 @@ func (e *Encoder) Encode(dst []uint32, text []byte, o Options) ([]uint32, Result
 	first := len(dst)
 	e.left = o.Budget
 	if o.Budget <= 0 {
-		e.left = 1<<62 - 1
+		e.left = math.MaxInt
 	}
 	if o.AddSpecial {
 		dst = append(dst, e.v.Before...)

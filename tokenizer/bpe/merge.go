@@ -144,55 +144,11 @@ func (e *Encoder) split(p []byte) int {
 }
 
 // mergeShort merges the two neighbours with the lowest rank, leftmost first, until none can.
-// It looks tokens up like vocab.Find, but in place: calls are what costs most inside a VM.
 func (e *Encoder) mergeShort(dst []uint32, size int) []uint32 {
 	s := &e.short
 	n := e.split(s.text[:size])
-	t := &e.table
-	slots, mask := t.Slots, uint64(len(t.Slots)-1)
-	// Ranks from here to there are not known yet.
-	unknown, known := 0, n-1
+	e.rank(0, n-1)
 	for {
-		for i := unknown; i < known; i++ {
-			symbol := s.symbols[i&127]
-			from := (symbol >> startShift) & 0x7f
-			to := (s.symbols[(i+2)&127] >> startShift) & 0x7f
-			size := to - from
-			rank := uint64(noRank)
-			if size == 2 && (s.text[from]|s.text[from+1]) < 0x80 {
-				rank = uint64(e.pairs[uint(s.text[from])<<7|uint(s.text[from+1])] & noRank)
-			} else {
-				h := s.hash[to&127] - s.hash[from&127]*e.powers[size]
-				at := h >> (t.Shift & 63)
-				tag := uint32(h>>(t.TagShift&63)) << 20
-				for {
-					slot := slots[at&mask]
-					if slot == none {
-						break
-					}
-					at++
-					if (slot^tag)>>20 != 0 {
-						continue
-					}
-					index := slot & tokenMask
-					begin := t.Ends[index]
-					if uint64(t.Ends[index+1]-begin) != size {
-						continue
-					}
-					a, b := t.Text[begin:], s.text[from:]
-					left := size
-					for left > 8 && binary.LittleEndian.Uint64(a) == binary.LittleEndian.Uint64(b) {
-						a, b = a[8:], b[8:]
-						left -= 8
-					}
-					if left <= 8 && (binary.LittleEndian.Uint64(a)^binary.LittleEndian.Uint64(b))<<((64-8*left)&63) == 0 {
-						rank = uint64(index)
-						break
-					}
-				}
-			}
-			s.symbols[i&127] = rank<<rankShift | symbol&(1<<rankShift-1)
-		}
 		best, lowest := 0, uint64(noRank)<<rankShift
 		for i := 0; i < n-1; i++ {
 			if x := s.symbols[i&127]; x < lowest {
@@ -210,12 +166,63 @@ func (e *Encoder) mergeShort(dst []uint32, size int) []uint32 {
 		if best == n-1 { // now the last: it has no next one
 			s.symbols[best&127] |= uint64(noRank) << rankShift
 		}
-		unknown, known = max(best-1, 0), min(best+1, n-1)
+		e.rank(max(best-1, 0), min(best+1, n-1))
 	}
 	for i := range n {
 		dst = append(dst, e.v.ID(uint32(s.symbols[i&127])&tokenMask))
 	}
 	return dst
+}
+
+// rank looks up what the symbols from one place to another become with their next ones. It does
+// what vocab.Find does, but in place and for several at once: calls are what costs most inside
+// a VM.
+func (e *Encoder) rank(i, end int) {
+	s, t := &e.short, &e.table
+	for ; i < end; i++ {
+		symbol := s.symbols[i&127]
+		from := (symbol >> startShift) & 0x7f
+		to := (s.symbols[(i+2)&127] >> startShift) & 0x7f
+		size := to - from
+		rank := uint64(noRank)
+		if size == 2 && (s.text[from]|s.text[from+1]) < 0x80 {
+			rank = uint64(e.pairs[uint(s.text[from])<<7|uint(s.text[from+1])] & noRank)
+		} else {
+			h := s.hash[to&127] - s.hash[from&127]*e.powers[size]
+			at := h >> (t.Shift & 63)
+			tag := uint32(h>>(t.TagShift&63)) << 20
+			for {
+				slot := t.Slots[at&uint64(len(t.Slots)-1)]
+				if slot == none {
+					break
+				}
+				at++
+				if (slot^tag)>>20 == 0 && e.same(slot&tokenMask, from, size) {
+					rank = uint64(slot & tokenMask)
+					break
+				}
+			}
+		}
+		s.symbols[i&127] = rank<<rankShift | symbol&(1<<rankShift-1)
+	}
+}
+
+// same tells whether a token is the bytes of the short piece from one place on. Both can be
+// read in eights: there is room behind them.
+func (e *Encoder) same(index uint32, from, size uint64) bool {
+	t := &e.table
+	begin := t.Ends[index]
+	if uint64(t.Ends[index+1]-begin) != size {
+		return false
+	}
+	a, b := t.Text[begin:], e.short.text[from:]
+	for ; size > 8; size -= 8 {
+		if binary.LittleEndian.Uint64(a) != binary.LittleEndian.Uint64(b) {
+			return false
+		}
+		a, b = a[8:], b[8:]
+	}
+	return (binary.LittleEndian.Uint64(a)^binary.LittleEndian.Uint64(b))<<((64-8*size)&63) == 0
 }
 
 // sequence returns the length of the UTF-8 sequence that c begins; text is valid here.
