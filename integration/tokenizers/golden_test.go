@@ -21,7 +21,7 @@ var families = []struct {
 	name string
 	bos  bool
 }{
-	{"qwen", false}, {"llama3", true}, {"gpt-oss", false}, {"mistral-nemo", true}, {"deepseek-v3", false}, {"gpt2", false}, {"flags", false},
+	{"qwen", false}, {"llama3", true}, {"gpt-oss", false}, {"mistral-nemo", true}, {"deepseek-v3", false}, {"gpt2", false}, {"starcoder", false}, {"qwen3.5", false}, {"flags", false},
 }
 
 func small(t *testing.T, family string) *bpe.Encoder {
@@ -106,7 +106,7 @@ func TestEveryFamilysRulesGiveTheReferencesIDs(t *testing.T) {
 
 // Were one rule of a family another, its goldens would show it.
 func TestGoldensNoticeEveryRuleThatIsChanged(t *testing.T) {
-	kinds := []pretoken.Kind{pretoken.GPT2, pretoken.CL100K, pretoken.Qwen2, pretoken.O200K, pretoken.Tekken, pretoken.DeepSeekV3, pretoken.StarCoder, pretoken.CL100KTail, pretoken.Qwen35}
+	kinds := []pretoken.Kind{pretoken.GPT2, pretoken.CL100K, pretoken.Qwen2, pretoken.O200K, pretoken.Tekken, pretoken.DeepSeekV3, pretoken.StarCoder, pretoken.CL100KTail, pretoken.Qwen35, pretoken.KimiK2}
 	for _, family := range families {
 		all := goldens(t, family.name)
 		pass := func(change func(*vocab.Spec)) bool {

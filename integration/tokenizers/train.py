@@ -22,6 +22,7 @@ PUNCTUATION = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
 PUNCTUATION_SLASH = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
 
 QWEN2 = rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{PUNCTUATION}|{SPACES}"
+QWEN35 = rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{SPACES}"
 CL100K = rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{PUNCTUATION}|{SPACES}"
 O200K = CASED % (CONTRACTIONS + "?", CONTRACTIONS + "?") + rf"|\p{{N}}{{1,3}}|{PUNCTUATION_SLASH}|{SPACES}"
 TEKKEN = CASED % ("", "") + rf"|\p{{N}}|{PUNCTUATION_SLASH}|{SPACES}"
@@ -46,6 +47,11 @@ def bos(token):
 CHATML = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 FAMILIES = {
     "qwen": dict(normalizer=normalizers.NFC(), pre=split(QWEN2), special=CHATML, added=["<tool_call>", "</tool_call>", "<think>", "</think>"]),
+    "qwen3.5": dict(normalizer=normalizers.NFC(), pre=split(QWEN35), special=CHATML),
+    "starcoder": dict(
+        pre=pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]),
+        special=["<|endoftext|>", "<fim_prefix>"],
+    ),
     "llama3": dict(pre=split(CL100K), special=["<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"], post=bos("<|begin_of_text|>"), ignore_merges=True),
     "gpt-oss": dict(pre=split(O200K), special=["<|startoftext|>", "<|start|>", "<|message|>", "<|end|>", "<|channel|>"], ignore_merges=True),
     "mistral-nemo": dict(pre=split(TEKKEN), special=["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]"], post=bos("<s>"), ignore_merges=True),
