@@ -75,11 +75,18 @@ func (a *attempts) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, err
 		}
 		if resp != nil {
-			// Read what is left of a short refusal, so that the connection is kept.
-			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
-			resp.Body.Close()
+			finishRefusal(resp.Body.(*cancelBody))
 		}
 	}
+}
+
+// finishRefusal reads what is left of a short refusal, so that the worker's
+// connection is kept, unless the worker takes its time.
+func finishRefusal(body *cancelBody) {
+	timer := time.AfterFunc(skipTimeout, func() { body.cancel(errTokenTimeout) })
+	defer timer.Stop()
+	_, _ = io.CopyN(io.Discard, body, 4<<10)
+	body.Close()
 }
 
 func attemptResult(resp *http.Response, err error) string {

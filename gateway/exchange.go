@@ -209,7 +209,7 @@ func (x *exchange) writeReply(reply *hostsim.LocalReply) {
 	header := x.w.Header()
 	for _, f := range reply.Headers.Fields() {
 		if f.Key == ":status" {
-			status, _ = strconv.Atoi(f.Value)
+			status = statusOf(f.Value)
 		} else if f.Key != "content-length" {
 			header.Add(f.Key, f.Value)
 		}

@@ -134,11 +134,17 @@ func TestModulesChoiceIsHonouredAndTheSecondServesWhenTheBestCannot(t *testing.T
 	other, _ := worker(t, "other", nil)
 	best, _ := worker(t, "best", nil)
 	refusing, _ := worker(t, "refusing", status(503))
+	stalling, _ := worker(t, "stalling", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(503)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
 	limited, _ := worker(t, "limited", status(429))
 	failing, _ := worker(t, "failing", status(500))
 	bad, _ := worker(t, "bad", status(400))
 	resetting, _ := worker(t, "resetting", reset)
-	g := start(t, []string{ok, other, best, refusing, limited, failing, bad, resetting, deadAddr}, nil)
+	g := start(t, []string{ok, other, best, refusing, stalling, limited, failing, bad, resetting, deadAddr}, nil)
 
 	for _, c := range []struct {
 		name, dest string
@@ -148,6 +154,7 @@ func TestModulesChoiceIsHonouredAndTheSecondServesWhenTheBestCannot(t *testing.T
 	}{
 		{"the best alone", best + "," + ok, 200, "best", ""},
 		{"503", refusing + "," + ok, 200, "ok", "2"},
+		{"503 that never ends", stalling + "," + ok, 200, "ok", "2"},
 		{"429", limited + "," + ok, 200, "ok", "2"},
 		{"refused connection", deadAddr + "," + ok, 200, "ok", "2"},
 		{"reset before headers", resetting + "," + ok, 200, "ok", "2"},

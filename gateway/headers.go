@@ -123,15 +123,22 @@ func hopByHop(key string) bool {
 	return strings.HasPrefix(key, ourPrefix)
 }
 
+// statusOf reads the status of a final answer. What a module makes of it may be
+// none, and net/http panics at those.
+func statusOf(value string) int {
+	if status, err := strconv.Atoi(value); err == nil && status >= 200 && status <= 999 {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
 // applyResponseHeaders takes over what the module changed. The body stays as it
 // is, so framing stays net/http's.
 func applyResponseHeaders(resp *http.Response, h *hostsim.HeaderMap) {
 	clear(resp.Header)
 	for _, f := range h.Fields() {
 		if f.Key == ":status" {
-			if status, err := strconv.Atoi(f.Value); err == nil {
-				resp.StatusCode = status
-			}
+			resp.StatusCode = statusOf(f.Value)
 		} else if !strings.HasPrefix(f.Key, ":") {
 			resp.Header.Add(f.Key, f.Value)
 		}

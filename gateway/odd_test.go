@@ -285,3 +285,11 @@ func TestAWorkerThatSwitchesUnaskedIsCutOff(t *testing.T) {
 	}
 	within(t, ended)
 }
+
+func TestAStatusThatIsNoneIsA500(t *testing.T) {
+	for value, want := range map[string]int{"200": 200, "599": 599, "": 500, "abc": 500, "99": 500, "100": 500, "1000": 500, "-1": 500} {
+		if got := statusOf(value); got != want {
+			t.Errorf("%q became %d, want %d", value, got, want)
+		}
+	}
+}
