@@ -133,6 +133,12 @@ func higress() Host {
 	}
 }
 
+// Callbacks of TCP filters and of gRPC calls out.
+const (
+	tcpCallbacks  = "proxy_on_new_connection proxy_on_downstream_data proxy_on_upstream_data proxy_on_downstream_connection_close proxy_on_upstream_connection_close"
+	grpcCallbacks = "proxy_on_grpc_receive_initial_metadata proxy_on_grpc_receive proxy_on_grpc_receive_trailing_metadata proxy_on_grpc_close"
+)
+
 const unimplemented = "answers Unimplemented"
 
 func failing(effect string, names string) map[string]string {
@@ -145,9 +151,13 @@ func failing(effect string, names string) map[string]string {
 
 func ngxWasmModule() Host {
 	never := "is never called"
+	fails := failing("traps: the host has it by name only", `proxy_get_log_level proxy_done proxy_close_stream proxy_get_status
+		proxy_grpc_call proxy_grpc_stream proxy_grpc_send proxy_grpc_cancel proxy_grpc_close proxy_resolve_shared_queue
+		proxy_continue_response proxy_clear_route_cache`)
+	fails["poll_oneoff"] = "answers ENOTSUP: Go's runtime ends the VM when a goroutine waits, sleeps or sets a timer"
 	return Host{
 		ID: "ngx_wasm_module", Name: "ngx_wasm_module (Kong's WasmX for Nginx)", Evidence: "source",
-		Source: "Kong/ngx_wasm_module at 3bed278 (April 2025): docs/PROXY_WASM.md, ngx_proxy_wasm_host.c, ngx_wasi_preview1_host.c",
+		Source: "Kong/ngx_wasm_module at 3bed278 (April 2025): docs/PROXY_WASM.md, ngx_proxy_wasm_host.c, ngx_wasi_preview1_host.c, ngx_wavm_host.c",
 		Notes: []string{
 			"http_call takes host:port, not the name of a cluster; it cannot be made in response phases",
 			"a response cannot be held: proxy_continue_stream for the response does nothing",
@@ -159,12 +169,8 @@ func ngxWasmModule() Host {
 			// proxy_get_header_map_size and proxy_get_buffer_status are not in its table.
 			calls: without(set(calls021, calls010), "proxy_get_header_map_size", "proxy_get_buffer_status"),
 			wasi:  set(wasiGo),
-			fails: failing("does nothing and answers an error", `proxy_get_log_level proxy_done proxy_close_stream proxy_get_status
-				proxy_grpc_call proxy_grpc_stream proxy_grpc_send proxy_grpc_cancel proxy_grpc_close proxy_resolve_shared_queue
-				proxy_continue_response proxy_clear_route_cache`),
-			callbacks: map[string]string{
-				"proxy_on_request_trailers": never, "proxy_on_response_trailers": never, "proxy_on_queue_ready": never,
-			},
+			fails: fails,
+			callbacks: failing(never, "proxy_on_request_trailers proxy_on_response_trailers proxy_on_queue_ready "+tcpCallbacks+" "+grpcCallbacks),
 		},
 	}
 }
@@ -185,10 +191,8 @@ func apisix() Host {
 				proxy_grpc_call proxy_grpc_stream proxy_grpc_send proxy_grpc_cancel proxy_grpc_close proxy_get_status proxy_done
 				proxy_call_foreign_function`),
 			notes: failing("answers Ok and does nothing", "proxy_define_metric proxy_increment_metric proxy_record_metric proxy_get_metric proxy_close_stream"),
-			callbacks: map[string]string{
-				"proxy_on_vm_start": never, "proxy_on_tick": never, "proxy_on_queue_ready": never, "proxy_on_log": never,
-				"proxy_on_request_trailers": never, "proxy_on_response_trailers": never,
-			},
+			callbacks: failing(never, `proxy_on_vm_start proxy_on_tick proxy_on_queue_ready proxy_on_log
+				proxy_on_request_trailers proxy_on_response_trailers `+tcpCallbacks+" "+grpcCallbacks),
 		},
 	}
 }
@@ -222,8 +226,9 @@ func hostsimItself() Host {
 		Notes: []string{"gRPC calls, TCP streams and foreign functions answer errors"},
 		table: &table{
 			abi: []string{"0.2.0", "0.2.1"}, calls: set(calls021), wasi: set(wasiAll), wasiUnstable: true, emscripten: true,
-			fails: failing(unimplemented, "proxy_grpc_call proxy_grpc_stream"),
-			notes: map[string]string{"proxy_call_foreign_function": "answers NotFound for every name but clear_route_cache"},
+			fails:     failing(unimplemented, "proxy_grpc_call proxy_grpc_stream"),
+			callbacks: failing("is never called: HTTP only", tcpCallbacks+" "+grpcCallbacks),
+			notes:     map[string]string{"proxy_call_foreign_function": "answers NotFound for every name but clear_route_cache"},
 		},
 	}
 }
