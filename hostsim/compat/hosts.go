@@ -167,9 +167,9 @@ func ngxWasmModule() Host {
 		table: &table{
 			abi: []string{"0.1.0", "0.2.0", "0.2.1"},
 			// proxy_get_header_map_size and proxy_get_buffer_status are not in its table.
-			calls: without(set(calls021, calls010), "proxy_get_header_map_size", "proxy_get_buffer_status"),
-			wasi:  set(wasiGo),
-			fails: fails,
+			calls:     without(set(calls021, calls010), "proxy_get_header_map_size", "proxy_get_buffer_status"),
+			wasi:      set(wasiGo),
+			fails:     fails,
 			callbacks: failing(never, "proxy_on_request_trailers proxy_on_response_trailers proxy_on_queue_ready "+tcpCallbacks+" "+grpcCallbacks),
 		},
 	}
