@@ -199,21 +199,12 @@ func (e *Encoder) answer(marks, markIDs []int, done int, dst []uint32, first, be
 	if done == len(marks) || marks[done] >= to {
 		return done
 	}
-	position := from
+	total := 0
 	for _, id := range dst[begin:] {
-		position += e.bytes(id)
+		total += e.bytes(id)
 	}
-	// A space in front of the part is no byte of the text.
-	position, exact := from, position == to
-	if !exact && e.v.Flags&vocab.FlagPrefixSpace != 0 {
-		position--
-		exact = true
-		total := position
-		for _, id := range dst[begin:] {
-			total += e.bytes(id)
-		}
-		exact = total == to
-	}
+	position := to - total // one before the part if it got a space in front
+	exact := position == from || position == from-1 && e.v.Flags&vocab.FlagPrefixSpace != 0
 	ids := begin
 	for ; done < len(marks) && marks[done] < to; done++ {
 		if !exact {
