@@ -159,6 +159,14 @@ func TestWhatEncodeWritesDecodeReads(t *testing.T) {
 			t.Errorf("%s: exit %d, %q %s; want %q", c.name, code, out, errs, c.want)
 		}
 	}
+	// A character that is cut is one U+FFFD in JSON and stays as it is otherwise.
+	_, ids, _ := warmpathIn("\U0001F5FF", "tokenizer", "encode", "--vocab", wpv)
+	most := strings.Join(strings.Fields(ids)[:len(strings.Fields(ids))-1], " ")
+	_, plain, _ := warmpathIn(most, "tokenizer", "decode", "--vocab", wpv)
+	_, inJSON, _ := warmpathIn(most, "tokenizer", "decode", "--vocab", wpv, "--json")
+	if len(plain) < 1 || !strings.HasPrefix("\U0001F5FF", plain) || inJSON != "\"\uFFFD\"\n" {
+		t.Errorf("ids %s of a cut character: %q and %q", most, plain, inJSON)
+	}
 	if code, out, _ := warmpathIn("[10, 11]\n", "tokenizer", "decode", "--vocab", wpv); code != 0 || len(out) != 2 {
 		t.Errorf("a JSON list: exit %d, %q", code, out)
 	}

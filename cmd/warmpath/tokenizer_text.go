@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warmpath/warmpath/tokenizer/bpe"
+	"github.com/warmpath/warmpath/tokenizer/utf8text"
 )
 
 // encodeCommand prints the ids of texts.
@@ -153,11 +154,11 @@ text as a JSON string on its own line.`,
 				}
 				text := enc.Decode(nil, ids, skipSpecial)
 				if asJSON {
-					if text, err = json.Marshal(string(text)); err != nil {
-						return err
-					}
+					quoted := json.NewEncoder(out)
+					quoted.SetEscapeHTML(false)
+					return quoted.Encode(string(utf8text.Replaced(text)))
 				}
-				if asJSON || lines {
+				if lines {
 					text = append(text, '\n')
 				}
 				_, err = out.Write(text)

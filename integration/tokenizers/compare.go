@@ -17,6 +17,7 @@ import (
 
 	"github.com/warmpath/warmpath/tokenizer/bpe"
 	"github.com/warmpath/warmpath/tokenizer/hf"
+	"github.com/warmpath/warmpath/tokenizer/ucd"
 	"github.com/warmpath/warmpath/tokenizer/utf8text"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
 )
@@ -304,6 +305,17 @@ func claims(voc *vocab.Vocab, texts [][]byte, theirs [][]uint32, added []string)
 		again, res := enc.Encode(nil, text, bpe.Options{})
 		if !slices.Equal(again, ids) || res.Covered != len(text) {
 			fail("text %d encoded twice differs, or %d of %d bytes are covered", i, res.Covered, len(text))
+		}
+		// Normalisation stops at added tokens, which doesn't show in the text.
+		nfc := voc.Flags&vocab.FlagNFC != 0
+		if !nfc || !slices.ContainsFunc(added, func(a string) bool { return bytes.Contains(text, []byte(a)) }) {
+			want := text
+			if nfc {
+				want = ucd.NFC(nil, text)
+			}
+			if back := enc.Decode(nil, ids, false); !bytes.Equal(back, want) {
+				fail("text %d decodes to %+q, want %+q", i, back, want)
+			}
 		}
 		part, res := enc.Encode(nil, text, bpe.Options{Budget: 1 + len(text)/3})
 		if len(part) > len(ids) || !slices.Equal(part, ids[:len(part)]) || res.Exhausted == (res.Covered == len(text)) {
