@@ -136,7 +136,7 @@ func guests(ctx context.Context, folder string, names []string) (hosts []*host, 
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/warmpath/warmpath/integration/tokenizers/guest")
 		cmd.Env = append(os.Environ(), env...)
 		if msg, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build the guest: %w: %s", err, msg)
+			return fmt.Errorf("build the guest (run this inside the repository): %w: %s", err, lastLines(msg, 3))
 		}
 		return nil
 	}
