@@ -102,6 +102,13 @@ func (f *Filter) On(n int) Worker {
 // Do sends a request and lets the upstream answer it.
 func (w Worker) Do(r Request) *Exchange {
 	w.f.t.Helper()
+	x := w.send(r)
+	w.f.settle()
+	return x
+}
+
+// send feeds a whole request.
+func (w Worker) send(r Request) *Exchange {
 	x := w.open(r, len(r.Chunks) == 0 && r.Body == "" && r.Trailers == nil)
 	chunks := r.Chunks
 	if r.Body != "" {
@@ -111,9 +118,8 @@ func (w Worker) Do(r Request) *Exchange {
 		x.send(c, i == len(chunks)-1 && r.Trailers == nil)
 	}
 	if r.Trailers != nil {
-		x.Trailers(r.Trailers)
+		x.trailers(r.Trailers)
 	}
-	w.f.settle()
 	return x
 }
 
@@ -178,10 +184,14 @@ func (x *Exchange) send(body string, end bool) {
 
 // Trailers end the request.
 func (x *Exchange) Trailers(trailers *hostsim.HeaderMap) *Exchange {
-	x.f.say(x.vm, "client sends trailers "+describe(trailers))
-	x.Stream.RequestTrailers(trailers)
+	x.trailers(trailers)
 	x.f.settle()
 	return x
+}
+
+func (x *Exchange) trailers(trailers *hostsim.HeaderMap) {
+	x.f.say(x.vm, "client sends trailers "+describe(trailers))
+	x.Stream.RequestTrailers(trailers)
 }
 
 // Abort is the client going away.

@@ -265,3 +265,35 @@ func TestWhatMustNotStartSaysWhy(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestARaceFindsTheLostUpdateAndNamesItsSchedule(t *testing.T) {
+	race := func(script string) (*Filter, func()) {
+		f := load(t, script, Workers(2), Names("p", "", "v"))
+		return f, func() {
+			f.Race(hostsim.EverySchedule(1, 1000), func(xs []*Exchange) error {
+				for _, x := range xs {
+					x.Status(200)
+				}
+				if v, _ := f.SharedData("n"); v != "2" {
+					return fmt.Errorf("n is %s", v)
+				}
+				return f.Host.SetSharedData("v", "n", []byte("0"))
+			}, Request{Path: "/a"}, Request{Path: "/b", Body: "b"})
+		}
+	}
+	f, run := race("request_headers: sadd n cas")
+	if err := f.Host.SetSharedData("v", "n", []byte("0")); err != nil {
+		t.Fatal(err)
+	}
+	run()
+	f, run = race("request_headers: sadd n")
+	if err := f.Host.SetSharedData("v", "n", []byte("0")); err != nil {
+		t.Fatal(err)
+	}
+	got := fails(t, f, run)
+	for _, want := range []string{"n is 1", "it fails by schedule ", "worker_0: #", "worker_1: #"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
