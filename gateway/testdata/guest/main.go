@@ -53,8 +53,15 @@ func (s *stream) at(callback string) {
 		trap()
 	case "panic " + callback:
 		panic("asked for")
+	case "exhaust " + callback:
+		for {
+			hoard = append(hoard, make([]byte, 1<<20))
+		}
 	}
 }
+
+// hoard is what exhausts the memory.
+var hoard [][]byte
 
 func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	s.fault, _ = abi.HeaderString(abi.RequestHeaders, "x-fault")
