@@ -129,8 +129,8 @@ func readPanic(lines []string) (message string, stack []Frame) {
 		return "", nil
 	}
 	message = lines[at]
-	if strings.Contains(message, "panicked at ") && at+1 < len(lines) {
-		message += " " + lines[at+1] // Rust: place, then reason
+	if strings.HasSuffix(message, ":") && at+1 < len(lines) {
+		message += " " + lines[at+1] // Rust since 1.73: the place, then the reason
 	}
 	running := slices.IndexFunc(lines[at:], func(l string) bool { return strings.HasPrefix(l, "goroutine ") && strings.HasSuffix(l, ":") })
 	if running < 0 {

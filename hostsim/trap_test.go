@@ -123,3 +123,26 @@ func TestSymbolsOfAnUnstrippedBuildNameAStrippedOne(t *testing.T) {
 		t.Error("names of another module are taken")
 	}
 }
+
+func TestTheLastPanicIsReadWithItsReason(t *testing.T) {
+	for _, c := range []struct {
+		lines, want string
+		stack       []string
+	}{
+		{"hello\nworld", "", nil},
+		{"thread '<unnamed>' panicked at 'no', f.rs:13:51\nnote: run with `RUST_BACKTRACE=1`", "thread '<unnamed>' panicked at 'no', f.rs:13:51", nil},
+		{"thread '<unnamed>' panicked at src/lib.rs:1:2:\nno\nnote: x", "thread '<unnamed>' panicked at src/lib.rs:1:2: no", nil},
+		{"panic: first\npanic: second\n\ngoroutine 1 [running]:\nmain.a(...)\n\t/src/a.go:3\nmain.b(0x1, {0x2, 0x3})\n\t/src/b.go:12 +0x3\n\ngoroutine 2 [select]:\nmain.c()\n\t/c.go:1", "panic: second", []string{"main.a (src/a.go:3)", "main.b (src/b.go:12)"}},
+		{"fatal error: out of memory", "fatal error: out of memory", nil},
+		{"panic: x\n\ngoroutine 1 [running]:", "panic: x", nil},
+	} {
+		message, stack := readPanic(strings.Split(c.lines, "\n"))
+		var got []string
+		for _, f := range stack {
+			got = append(got, f.String())
+		}
+		if message != c.want || !slices.Equal(got, c.stack) {
+			t.Errorf("%q: %q %q; want %q %q", c.lines, message, got, c.want, c.stack)
+		}
+	}
+}
