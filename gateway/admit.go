@@ -93,7 +93,7 @@ func (x *exchange) readHeldBody() bool {
 // feedRequest gives the module a piece of the request body, with the trailers
 // behind the last.
 func (x *exchange) feedRequest(piece []byte, end bool) {
-	trailers := end && len(x.r.Trailer) > 0
+	trailers := end && len(x.in.Trailer) > 0
 	if end {
 		x.mu.Lock()
 		x.bodyEnded = true
@@ -104,7 +104,7 @@ func (x *exchange) feedRequest(piece []byte, end bool) {
 			x.stream.RequestData(piece, end && !trailers)
 		}
 		if trailers {
-			x.stream.RequestTrailers(addFields(hostsim.NewHeaderMap(), x.r.Trailer))
+			x.stream.RequestTrailers(addFields(hostsim.NewHeaderMap(), x.in.Trailer))
 		}
 	})
 }

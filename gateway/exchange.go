@@ -21,7 +21,8 @@ import (
 type exchange struct {
 	g      *Gateway
 	w      http.ResponseWriter
-	r      *http.Request
+	r      *http.Request // with the exchange in its context
+	in     *http.Request // as net/http made it: trailers that weren't announced appear here alone
 	lane   *lane
 	stream *hostsim.Stream
 	start  time.Time

@@ -161,7 +161,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !r.ProtoAtLeast(1, 1) {
 		w = finalOnly{w}
 	}
-	x := &exchange{g: g, w: w, lane: g.shortest(), start: time.Now(), reqWake: make(chan struct{}, 1), respWake: make(chan struct{}, 1)}
+	x := &exchange{g: g, w: w, in: r, lane: g.shortest(), start: time.Now(), reqWake: make(chan struct{}, 1), respWake: make(chan struct{}, 1)}
 	ctx := context.WithValue(r.Context(), exchangeKey{}, x)
 	if g.cfg.RequestTimeout > 0 {
 		var cancel context.CancelFunc

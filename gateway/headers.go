@@ -4,9 +4,10 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/warmpath/warmpath/hostsim"
 )
@@ -20,9 +21,8 @@ func headerMap(r *http.Request) *hostsim.HeaderMap {
 		path = r.URL.RequestURI()
 	}
 	h := hostsim.NewHeaderMap(":method", r.Method, ":path", path, ":authority", r.Host, ":scheme", pick(r.TLS != nil, "https", "http"))
-	own := connectionFields(r.Header)
 	for key, values := range r.Header {
-		if slices.Contains(own, key) {
+		if httpguts.HeaderValuesContainsToken(r.Header["Connection"], key) {
 			continue
 		}
 		key = strings.ToLower(key)
@@ -35,16 +35,6 @@ func headerMap(r *http.Request) *hostsim.HeaderMap {
 		h.Set("content-length", itoa(r.ContentLength))
 	}
 	return h
-}
-
-// connectionFields names what the Connection header lists.
-func connectionFields(h http.Header) (keys []string) {
-	for _, list := range h["Connection"] {
-		for key := range strings.SplitSeq(list, ",") {
-			keys = append(keys, http.CanonicalHeaderKey(strings.TrimSpace(key)))
-		}
-	}
-	return keys
 }
 
 func addField(h *hostsim.HeaderMap, key string, values []string) {
@@ -145,13 +135,17 @@ func applyResponseHeaders(resp *http.Response, h *hostsim.HeaderMap) {
 	}
 }
 
-// setTrailers makes trailers hold what the module let through. Names that were
-// announced stay, with nothing to say.
+// setTrailers makes trailers hold what the module let through, except for names
+// that belong to the headers (framing, routing, credentials): a receiver that
+// merges the two must not be misled. Names that were announced stay, with nothing
+// to say.
 func setTrailers(trailers http.Header, h *hostsim.HeaderMap) {
 	for key := range trailers {
 		trailers[key] = nil
 	}
 	for _, f := range h.Fields() {
-		trailers.Add(f.Key, f.Value)
+		if httpguts.ValidTrailerHeader(http.CanonicalHeaderKey(f.Key)) {
+			trailers.Add(f.Key, f.Value)
+		}
 	}
 }

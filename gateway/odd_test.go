@@ -293,3 +293,19 @@ func TestAStatusThatIsNoneIsA500(t *testing.T) {
 		}
 	}
 }
+
+func TestTrailersThatNobodyAnnouncedArriveAndThoseOfHeadersDont(t *testing.T) {
+	var got http.Header
+	up, _ := worker(t, "up", func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		got = r.Trailer
+	})
+	g := start(t, []string{up}, nil)
+	for _, path := range []string{"/held", "/pass"} {
+		back := say(t, g, "POST "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"+
+			"3\r\nabc\r\n0\r\nX-Sum: 1\r\nTransfer-Encoding: gzip\r\nContent-Length: 7\r\nHost: y\r\nAuthorization: z\r\n\r\n")
+		if !strings.HasPrefix(back, "HTTP/1.1 200") || len(got) != 1 || got.Get("X-Sum") != "1" {
+			t.Errorf("%s: the worker got trailers %v; the client %.40q", path, got, back)
+		}
+	}
+}

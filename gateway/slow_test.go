@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -224,6 +225,7 @@ func TestAStreamOutlivesTheGOAWAYOfItsWorker(t *testing.T) {
 		_, _ = io.WriteString(w, "data: 2\n\n")
 	}))
 	up.EnableHTTP2, up.TLS = true, &tls.Config{Certificates: []tls.Certificate{pair}}
+	up.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	up.StartTLS()
 	defer up.Close()
 	g := start(t, []string{"https://" + up.Listener.Addr().String()}, func(c *Config) { c.UpstreamCAFile = certFile })

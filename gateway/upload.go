@@ -28,7 +28,7 @@ func (x *exchange) giveBody(out *http.Request) {
 		}
 	case x.r.ContentLength != 0:
 		up := &upload{x: x, trailers: http.Header{}}
-		for key := range x.r.Trailer {
+		for key := range x.in.Trailer {
 			up.trailers[key] = nil // announced: HTTP/2 sends no others
 		}
 		x.mu.Lock()
