@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/warmpath/warmpath/hostsim"
 )
 
@@ -122,8 +124,8 @@ func (x *exchange) whole() error {
 }
 
 // clean says what is left in the books when nothing is under way.
-func (f *faulty) clean() error {
-	for slot, lines := range f.rows() {
+func (p *proxy) clean() error {
+	for slot, lines := range p.rows() {
 		if len(lines) != 0 {
 			return fmt.Errorf("slot %d still has %v in flight", slot, lines)
 		}
@@ -472,4 +474,78 @@ func (p *proxy) startAlone(fault hostsim.Fault, n int) {
 		p.t.Errorf("%s: %v %v", fault, err, p.logs[logs:])
 	}
 	vm.Close()
+}
+
+// TestEveryClaimIsReturnedWhateverTheHostAnswers is the test of random events
+// with host calls that fail among them: however a stream ends, the books are
+// empty after the last, and nothing panics.
+func TestEveryClaimIsReturnedWhateverTheHostAnswers(t *testing.T) {
+	p := start(t, modules.full, `{"body_cap_bytes":6000}`, 2)
+	p.advance(time.Second)
+	calls := []string{
+		"proxy_get_header_map_value", "proxy_get_header_map_pairs", "proxy_replace_header_map_value", "proxy_remove_header_map_value",
+		"proxy_get_buffer_bytes", "proxy_get_property", "proxy_set_property", "proxy_get_shared_data", "proxy_set_shared_data",
+		"proxy_increment_metric", "proxy_record_metric", "proxy_http_call", "proxy_get_current_time_nanoseconds",
+		"proxy_send_local_response", "proxy_continue_stream", "proxy_on_memory_allocate",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var open []*exchange
+		var faults []string
+		for range rapid.IntRange(5, 40).Draw(t, "steps") {
+			switch rapid.IntRange(0, 7).Draw(t, "event") {
+			case 0, 1:
+				call := rapid.SampledFrom(calls).Draw(t, "call")
+				fault, err := hostsim.ParseFault(fmt.Sprintf("%s:%d-%d=%s", call, rapid.IntRange(1, 3).Draw(t, "from"), rapid.IntRange(3, 9).Draw(t, "to"),
+					rapid.SampledFrom(answers(call)).Draw(t, "answer")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := p.host.Inject(fault); err != nil {
+					t.Fatal(err)
+				}
+				faults = append(faults, fault.String())
+			case 2, 3:
+				open = append(open, randomRequest(t, p))
+			case 4:
+				for _, x := range open {
+					if x.out.Request != nil && x.out.Response == nil && !x.Done() {
+						randomAnswer(t, x)
+						break
+					}
+				}
+			case 5:
+				for _, x := range open {
+					if x.out.Response != nil && !x.out.ResponseEnd && !x.Done() {
+						x.ResponseData([]byte(answerPieces[0]), rapid.Bool().Draw(t, "end"))
+						break
+					}
+				}
+			case 6:
+				if len(open) > 0 {
+					open[rapid.IntRange(0, len(open)-1).Draw(t, "stream")].Close()
+				}
+			case 7:
+				p.advance(time.Duration(rapid.IntRange(1, 300).Draw(t, "wait")) * time.Millisecond)
+			}
+		}
+		for _, x := range open {
+			x.Close()
+		}
+		p.host.ClearFaults()
+		p.advance(300 * time.Millisecond)
+		if p.clean() != nil {
+			p.advance(6 * time.Second) // a row that a VM had to give up is swept
+		}
+		if err := p.clean(); err != nil {
+			t.Fatalf("%v after %v", err, faults)
+		}
+		if n := p.counter("panics"); n != 0 {
+			t.Fatalf("%d panics: %v", n, p.logs)
+		}
+		for _, vm := range p.fleet.Workers {
+			if vm.Failed() {
+				t.Fatalf("%s has failed after %v: %v", vm.Name(), faults, vm.Err())
+			}
+		}
+	})
 }
