@@ -86,7 +86,7 @@ func finishRefusal(body *cancelBody) {
 	timer := time.AfterFunc(skipTimeout, func() { body.cancel(errTokenTimeout) })
 	defer timer.Stop()
 	_, _ = io.CopyN(io.Discard, body, 4<<10)
-	body.Close()
+	_ = body.Close()
 }
 
 func attemptResult(resp *http.Response, err error) string {

@@ -92,10 +92,11 @@ func (u *upload) Read(p []byte) (int, error) {
 			return n, err
 		}
 		n, err = x.r.Body.Read(p)
-		if n > 0 || err == io.EOF {
-			x.feedRequest(p[:n], err == io.EOF)
+		end := errors.Is(err, io.EOF)
+		if n > 0 || end {
+			x.feedRequest(p[:n], end)
 		}
-		if err == io.EOF {
+		if end {
 			u.release()
 			if err := x.wait(x.reqWake, func() bool { return x.reqEnd }); err != nil {
 				return 0, err
