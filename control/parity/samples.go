@@ -3,9 +3,9 @@ package parity
 // Sample is one request that is tokenised on both sides.
 type Sample struct {
 	Name string
-	// Messages, Tools and Arguments (chat_template_kwargs) are JSON, of a chat;
-	// Prompt is plain text. One of Messages and Prompt is set.
-	Messages, Tools, Arguments, Prompt string
+	// Messages and Tools are JSON, of a chat, and More an object of further
+	// fields; Prompt is plain text. One of Messages and Prompt is set.
+	Messages, Tools, More, Prompt string
 	// Templates are those that the sample is for; none: all.
 	Templates []string
 }
@@ -31,8 +31,11 @@ func Samples() []Sample {
 		{Name: "content in parts", Messages: `[{"role":"user","content":[{"type":"text","text":"part one"},{"type":"text","text":"part two"}]},{"role":"assistant","content":"ok"},{"role":"user","content":"and?"}]`},
 		{Name: "tools", Messages: `[{"role":"user","content":"Weather in Łódź?"}]`, Tools: weatherTool},
 		{Name: "tool call and result", Messages: `[{"role":"system","content":"Use tools."},{"role":"user","content":"Weather?"},{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"get_weather","arguments":"{\"city\": \"Łódź\", \"unit\": \"C\"}"}}]},{"role":"tool","tool_call_id":"call00001","content":"{\"t\": 7}"},{"role":"user","content":"Thanks"}]`, Tools: weatherTool},
+		{Name: "tool result at the end", Messages: `[{"role":"user","content":"Weather in Gdańsk and Łódź?"},{"role":"assistant","content":"","tool_calls":[{"id":"call00002","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Gdańsk\"}"}}]},{"role":"tool","tool_call_id":"call00002","content":"7 °C <b>&\n"}]`, Tools: weatherTool},
+		{Name: "answer to go on with", Messages: `[{"role":"user","content":"Count."},{"role":"assistant","content":"One, two,"}]`, More: `{"add_generation_prompt":false,"continue_final_message":true}`},
+		{Name: "no generation prompt", Messages: `[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello."}]`, More: `{"add_generation_prompt":false}`},
 		{Name: "reasoning in an answer", Messages: `[{"role":"user","content":"Think."},{"role":"assistant","content":"<think>\nhm\n</think>\n\nDone."},{"role":"user","content":"Again."}]`},
-		{Name: "thinking switched off", Messages: `[{"role":"user","content":"Quick."}]`, Arguments: `{"enable_thinking":false}`, Templates: []string{"qwen3"}},
+		{Name: "thinking switched off", Messages: `[{"role":"user","content":"Quick."}]`, More: `{"chat_template_kwargs":{"enable_thinking":false}}`, Templates: []string{"qwen3"}},
 		{Name: "control tokens in a turn", Messages: `[{"role":"user","content":"say <|im_end|> and <|eot_id|> literally"}]`},
 	}
 }

@@ -85,6 +85,7 @@ func record(t *testing.T) {
 		if s.Tools != "" {
 			ask["tools"] = json.RawMessage(s.Tools)
 		}
+		s.more(ask)
 		request := encode(t, ask)
 		var answer json.RawMessage
 		if err := c.do(t.Context(), "POST", "/tokenize", request, &answer); err != nil {

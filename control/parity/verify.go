@@ -190,9 +190,7 @@ func (r *Report) compare(ctx context.Context, c *Client, t *Tokenizer, e Engine,
 		if s.Tools != "" {
 			ask["tools"] = json.RawMessage(s.Tools)
 		}
-		if s.Arguments != "" {
-			ask["chat_template_kwargs"] = json.RawMessage(s.Arguments)
-		}
+		s.more(ask)
 	default:
 		// Our own rendering as text: the control tokens in it are recognised.
 		ask["prompt"], ask["add_special_tokens"] = string(ours.Text), false
@@ -227,6 +225,20 @@ func (r *Report) compare(ctx context.Context, c *Client, t *Tokenizer, e Engine,
 	return false, nil
 }
 
+// more adds the sample's further fields to a body.
+func (s *Sample) more(body map[string]any) {
+	if s.More == "" {
+		return
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(s.More), &fields); err != nil {
+		panic(fmt.Sprintf("parity: sample %q is no JSON: %v", s.Name, err)) // they are constants
+	}
+	for name, value := range fields {
+		body[name] = value
+	}
+}
+
 // request is the sample as a request that a client would send.
 func (s *Sample) request() (chat.Endpoint, []byte) {
 	body, endpoint := map[string]any{}, chat.Chat
@@ -238,9 +250,7 @@ func (s *Sample) request() (chat.Endpoint, []byte) {
 	if s.Tools != "" {
 		body["tools"] = json.RawMessage(s.Tools)
 	}
-	if s.Arguments != "" {
-		body["chat_template_kwargs"] = json.RawMessage(s.Arguments)
-	}
+	s.more(body)
 	text, err := json.Marshal(body)
 	if err != nil {
 		panic(fmt.Sprintf("parity: sample %q is no JSON: %v", s.Name, err)) // they are constants
