@@ -127,7 +127,7 @@ const (
 	Completions                     // /v1/completions
 	Responses                       // /v1/responses
 	Messages                        // /v1/messages
-	Embeddings                      // /v1/embeddings
+	Embeddings                      // /v1/embeddings; those of conversations aren't rendered
 )
 
 // Request is one body and what else its prompt depends on.

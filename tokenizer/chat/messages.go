@@ -63,7 +63,7 @@ type call struct {
 // conversation renders what is made of turns.
 func (r *Renderer) conversation(req Request) {
 	switch req.Endpoint {
-	case Chat, Embeddings:
+	case Chat:
 		r.readOptions()
 		r.readTools(r.top[fieldTools])
 		r.readMessages(r.top[fieldMessages])
@@ -185,12 +185,10 @@ func (r *Renderer) readMessage(i int) int {
 		}
 		at = r.w.Skip(m.Value)
 	}
-	for r.body[at] != '}' {
-		at++
-	}
+	next := r.after(at, '}')
 	if r.kind(f.role) != '"' {
 		r.stop(Refused)
-		return at + 1
+		return next
 	}
 	m := message{name: r.str(f.role), calls: len(r.calls)}
 	switch {
@@ -203,7 +201,7 @@ func (r *Renderer) readMessage(i int) int {
 	}
 	m.stopped, r.stopped = r.stopped, Complete
 	r.msgs = append(r.msgs, m)
-	return at + 1
+	return next
 }
 
 // readCalls reads the tool calls at i into m.
@@ -260,12 +258,10 @@ func (r *Renderer) readCall(i int) int {
 		}
 		at = r.w.Skip(m.Value)
 	}
-	for r.body[at] != '}' {
-		at++
-	}
+	next := r.after(at, '}')
 	if r.kind(function) != '{' {
 		r.stop(Refused)
-		return at + 1
+		return next
 	}
 	named := false
 	for k := function + 1; ; {
@@ -297,7 +293,7 @@ func (r *Renderer) readCall(i int) int {
 		r.stop(Refused)
 	}
 	r.calls = append(r.calls, c)
-	return at + 1
+	return next
 }
 
 // callsOf returns the tool calls of m.

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"encoding/binary"
 	"unicode/utf8"
 
 	"github.com/warmpath/warmpath/shared/jsontext"
@@ -41,7 +42,8 @@ type Renderer struct {
 	tools []tool
 
 	keys     []keySpan // of objects being dumped
-	replaced int       // duplicate names so far
+	open     [maxDepth]container
+	replaced int // duplicate names so far
 }
 
 // keep is the most memory that stays with a Renderer after a large request.
@@ -163,16 +165,15 @@ func (r *Renderer) end() {
 // nothing has to be decoded, otherwise of the arena.
 func (r *Renderer) str(i int) []byte {
 	end, esc := r.w.StringEnd(i + 1)
-	raw := r.body[i+1 : end]
-	if !utf8.Valid(raw) {
-		r.stop(BadText)
-		return nil
-	}
-	if !esc {
+	if raw := r.body[i+1 : end]; !esc {
+		if valid, _ := inspect(raw); !valid {
+			r.stop(BadText)
+			return nil
+		}
 		return raw
 	}
 	from := len(r.arena)
-	r.arena = r.decoded(r.arena, raw)
+	r.gather(i)
 	return r.since(from)
 }
 
@@ -185,24 +186,44 @@ func (r *Renderer) since(from int) []byte {
 // gather appends the decoded text of the string at i to the arena.
 func (r *Renderer) gather(i int) {
 	end, esc := r.w.StringEnd(i + 1)
-	raw := r.body[i+1 : end]
-	switch {
-	case !utf8.Valid(raw):
-		r.stop(BadText)
-	case esc:
-		r.arena = r.decoded(r.arena, raw)
-	default:
+	raw, from := r.body[i+1:end], len(r.arena)
+	if esc {
+		r.arena = jsontext.AppendDecoded(r.arena, raw)
+	} else {
 		r.arena = append(r.arena, raw...)
+	}
+	// Escapes decode to whole characters, so bad bytes are still bad.
+	valid, replaced := inspect(r.arena[from:])
+	if !valid || replaced && esc && jsontext.HasLoneSurrogate(raw) {
+		r.arena = r.arena[:from]
+		r.stop(BadText)
 	}
 }
 
-// decoded appends the text of raw, which holds escapes.
-func (r *Renderer) decoded(dst, raw []byte) []byte {
-	if jsontext.HasLoneSurrogate(raw) {
-		r.stop(BadText)
-		return dst
+// inspect tells whether text is UTF-8, and whether it holds U+FFFD, which
+// stands for half a surrogate pair in decoded text, or for itself.
+func inspect(text []byte) (valid, replaced bool) {
+	for len(text) > 0 {
+		for len(text) >= 8 && binary.LittleEndian.Uint64(text)&0x8080808080808080 == 0 {
+			text = text[8:]
+		}
+		if len(text) == 0 {
+			break
+		}
+		if text[0] < utf8.RuneSelf {
+			text = text[1:]
+			continue
+		}
+		c, n := utf8.DecodeRune(text)
+		if c == utf8.RuneError {
+			if n < 3 {
+				return false, replaced
+			}
+			replaced = true
+		}
+		text = text[n:]
 	}
-	return jsontext.AppendDecoded(dst, raw)
+	return true, replaced
 }
 
 // kind returns the first byte of the value at i, which tells its type: one of

@@ -105,7 +105,7 @@ func (r *Renderer) readToolChoice() {
 
 // readTool reads the definition at i and returns the index after it.
 func (r *Renderer) readTool(i int, t *tool) int {
-	function, at := 0, i+1
+	function, at := false, i+1
 	for {
 		m, ok := r.w.Member(at)
 		if !ok {
@@ -117,7 +117,10 @@ func (r *Renderer) readTool(i int, t *tool) int {
 				r.stop(Unknown)
 			}
 		case "function":
-			function = m.Value
+			if function = r.body[m.Value] == '{'; function {
+				at = r.readFunction(m.Value, t)
+				continue
+			}
 		case "defer_loading":
 			if r.body[m.Value] != 'n' {
 				r.stop(Unknown)
@@ -125,20 +128,25 @@ func (r *Renderer) readTool(i int, t *tool) int {
 		}
 		at = r.w.Skip(m.Value)
 	}
-	for r.body[at] != '}' {
-		at++
-	}
-	if r.kind(function) != '{' {
+	if !function {
 		r.stop(Refused)
-		return at + 1
 	}
-	r.readFunction(function, t)
-	return at + 1
+	return r.after(at, '}')
 }
 
-func (r *Renderer) readFunction(i int, t *tool) {
-	given := 0
-	for at := i + 1; ; {
+// after returns the index after the closing bracket that comes next.
+func (r *Renderer) after(i int, bracket byte) int {
+	for r.body[i] != bracket {
+		i++
+	}
+	return i + 1
+}
+
+// readFunction reads the inner object at i and returns the index after it.
+func (r *Renderer) readFunction(i int, t *tool) int {
+	*t = tool{}
+	given, at := 0, i+1
+	for {
 		m, ok := r.w.Member(at)
 		if !ok {
 			break
@@ -195,6 +203,7 @@ func (r *Renderer) readFunction(i int, t *tool) {
 	if r.tmpl.engine == VLLM {
 		t.order = vllmOrder
 	}
+	return r.after(at, '}')
 }
 
 func (t *tool) has(f toolField) bool {
@@ -208,7 +217,7 @@ func (r *Renderer) dumpTool(t *tool, indent int) {
 	d := dumper{r: r, src: r.body, indent: indent, types: r.tmpl.engine == SGLang}
 	r.lit("{")
 	d.level++
-	d.line()
+	d.newline()
 	r.lit(`"type": "function"`)
 	d.comma()
 	r.lit(`"function": `)
@@ -218,14 +227,14 @@ func (r *Renderer) dumpTool(t *tool, indent int) {
 		r.lit(`"defer_loading": null`)
 	}
 	d.level--
-	d.line()
+	d.newline()
 	r.lit("}")
 }
 
 func (r *Renderer) dumpFunction(d *dumper, t *tool) {
 	r.lit("{")
 	d.level++
-	d.line()
+	d.newline()
 	for n, f := range t.order {
 		if n > 0 {
 			d.comma()
@@ -259,6 +268,6 @@ func (r *Renderer) dumpFunction(d *dumper, t *tool) {
 		d.value(t.strict)
 	}
 	d.level--
-	d.line()
+	d.newline()
 	r.lit("}")
 }
