@@ -29,8 +29,11 @@ type instance struct {
 	args   [8]uint64
 	alloc1 [1]uint64
 
-	inCall  bool
-	failure error // non-nil after a trap
+	inCall bool
+	// initialising: _initialize, main or _start runs, in which a module may log
+	// and use WASI only.
+	initialising bool
+	failure      error // non-nil after a trap
 
 	callback string // the export under way, while somebody looks on
 	loseCall bool   // a fault: the http_call being made gets no reply

@@ -15,6 +15,8 @@ func (in *instance) start() error {
 	if in.mod.ExportedFunction("_initialize") == nil {
 		steps = []string{"_start"}
 	}
+	in.initialising = true
+	defer func() { in.initialising = false }()
 	ran := 0
 	for _, name := range steps {
 		f := in.mod.ExportedFunction(name)
@@ -31,6 +33,14 @@ func (in *instance) start() error {
 		}
 	}
 	return nil
+}
+
+// restrictedCall is the trap of a module that makes host calls before it is
+// started: Envoy's "restricted_callback".
+type restrictedCall struct{ name string }
+
+func (c restrictedCall) Error() string {
+	return "restricted_callback: " + c.name + " before proxy_on_vm_start (while it initialises itself a module may log and use WASI only)"
 }
 
 // mainArgs is no argument, or argc and argv of nothing.

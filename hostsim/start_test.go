@@ -91,3 +91,21 @@ func TestProcExitEndsTheVMWithAStack(t *testing.T) {
 		t.Errorf("%v: %+v", err, trap)
 	}
 }
+
+func TestHostCallsBeforeTheStartAreATrap(t *testing.T) {
+	m := &wasmModule{}
+	now := m.importFunc("proxy_get_current_time_nanoseconds", 1)
+	m.export("proxy_abi_version_0_2_1", 0, 0)
+	m.export("malloc", 1, 1, i32Const(1024)...)
+	m.export("_initialize", 0, 0, cat(i32Const(64), call(now), []byte{0x1a})...)
+	h := newTestHost(t, Options{Log: func(LogEntry) {}})
+	module, err := h.Compile(context.Background(), "m", m.bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.NewVM(context.Background(), VMConfig{Name: "w", Module: module})
+	var trap *TrapError
+	if !errors.As(err, &trap) || !strings.Contains(trap.Reason, "restricted_callback: proxy_get_current_time_nanoseconds") {
+		t.Errorf("%v", err)
+	}
+}

@@ -146,6 +146,9 @@ func (in *instance) tellReturn(name, result string) {
 // hostCall runs a host call of the module, under trace and faults if there are
 // any.
 func (in *instance) hostCall(name string, run func(*instance, []uint64) status, stack []uint64) status {
+	if in.initialising && name != "proxy_log" {
+		panic(restrictedCall{name})
+	}
 	if !in.host.watched() {
 		return run(in, stack)
 	}
