@@ -5,6 +5,9 @@ package hostsim
 
 func (s *Stream) emitHeaders(f *flow, end bool) {
 	f.out = true
+	if f.dir == response { // the module may have changed it
+		s.code = f.headers.Value(":status")
+	}
 	switch {
 	case f.dir == request:
 		f.sent = true

@@ -37,6 +37,7 @@ type flow struct {
 	// resumed: proxy_continue_stream came during the very callback that then
 	// answers Stop.
 	inCallback, resumed bool
+	resuming            bool // proxy_continue_stream came and waits for the callback's end
 	forced              bool // the piece in hand goes on, whatever the callback answers
 
 	buffered  []byte
@@ -109,6 +110,9 @@ func (s *Stream) aborted(f *flow, before bool) bool {
 
 func (s *Stream) onHeaders(f *flow, headers *HeaderMap, end bool) {
 	f.started, f.headers, f.ended = true, headers, end
+	if f.dir == response {
+		s.code = headers.Value(":status")
+	}
 	if skip, stop := s.blocked(f); stop {
 		return
 	} else if skip {

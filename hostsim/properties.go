@@ -248,7 +248,7 @@ func (s *Stream) responseProperty(c callContext, path []string) ([]byte, bool) {
 	case "trailers":
 		return headersProperty(trailers, path[1:])
 	case "code": // the proxy remembers it
-		n, err := strconv.ParseInt(s.resp.headers.Value(":status"), 10, 64)
+		n, err := strconv.ParseInt(s.code, 10, 64)
 		if err != nil {
 			return nil, false
 		}
@@ -274,7 +274,7 @@ func (s *Stream) responseProperty(c callContext, path []string) ([]byte, bool) {
 			v, ok = h.Get("grpc-status")
 		}
 		if !ok {
-			return grpcFromHTTP(s.resp.headers.Value(":status"))
+			return grpcFromHTTP(s.code)
 		}
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {

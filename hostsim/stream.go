@@ -113,6 +113,7 @@ type Stream struct {
 	direct   bool // ... and skips the module
 	answered bool // proxy_send_local_response was called: only the first call counts
 	finished bool
+	code     string // :status of the response as far as the proxy knows it
 	logPhase bool
 	endTime  time.Time
 
@@ -345,7 +346,18 @@ func (s *Stream) reset(details string) {
 	if s.finished {
 		return
 	}
-	if d := s.Info.ResponseCodeDetails; d == "" || d == "via_upstream" {
+	if s.Info.ResponseCodeDetails == "via_upstream" {
+		s.Info.ResponseCodeDetails = details
+	}
+	s.cut(details)
+}
+
+// cut is reset, but details are told only if none are known.
+func (s *Stream) cut(details string) {
+	if s.finished {
+		return
+	}
+	if s.Info.ResponseCodeDetails == "" {
 		s.Info.ResponseCodeDetails = details
 	}
 	s.closeSides()

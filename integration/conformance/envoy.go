@@ -240,6 +240,16 @@ func (e *Envoy) stats(ctx context.Context, pattern string) (map[string]int, erro
 	return out, nil
 }
 
+// Dead says whether the process has ended, by itself.
+func (e *Envoy) Dead() bool {
+	select {
+	case <-e.exited:
+		return true
+	default:
+		return false
+	}
+}
+
 // Stop ends the process and removes its files.
 func (e *Envoy) Stop() {
 	if e.cmd != nil && e.cmd.Process != nil {

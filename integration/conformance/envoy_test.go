@@ -92,7 +92,7 @@ func playOn(t *testing.T, version string, all []*Scenario, rewrite bool) map[str
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Stop()
+	defer func() { e.Stop() }()
 	e.Recording = rewrite
 	wanted, err := regexp.Compile(*only)
 	if err != nil {
@@ -105,6 +105,14 @@ func playOn(t *testing.T, version string, all []*Scenario, rewrite bool) map[str
 		}
 		begin := time.Now()
 		got, err := e.Play(ctx, sc)
+		if e.Dead() { // crashed: the others need a fresh one
+			e.Stop()
+			if e, err = StartEnvoy(ctx, binary, built); err != nil {
+				t.Fatal(err)
+			}
+			e.Recording = rewrite
+			err = fmt.Errorf("%s: it has crashed Envoy %s", sc.Name, version)
+		}
 		if testing.Verbose() {
 			t.Logf("%s: %s", sc.Name, time.Since(begin).Round(time.Millisecond))
 		}
