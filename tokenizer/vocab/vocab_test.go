@@ -254,6 +254,9 @@ func FuzzLoad(f *testing.F) {
 			copy(file[8:], sum[:])
 		}
 		v, err := vocab.Load(file)
+		if inShards(file) != (err == nil) {
+			t.Fatalf("as a whole: %v, in shards the other way", err)
+		}
 		if err != nil {
 			return
 		}
@@ -261,4 +264,19 @@ func FuzzLoad(f *testing.F) {
 		ids, _ := e.Encode(nil, sample, bpe.Options{AddSpecial: true, Marks: []int{3, 30}, MarkIDs: make([]int, 2)})
 		e.Decode(nil, ids, true)
 	})
+}
+
+// inShards tells whether a loader takes a file shard by shard.
+func inShards(file []byte) bool {
+	l, err := vocab.NewLoader(len(file))
+	if err != nil {
+		return false
+	}
+	for at := 0; at < len(file); at += 100 {
+		if l.Write(file[at:min(at+100, len(file))]) != nil {
+			return false
+		}
+	}
+	_, err = l.Finish()
+	return err == nil
 }
