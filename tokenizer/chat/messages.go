@@ -297,6 +297,8 @@ func (r *Renderer) readCall(i int) int {
 }
 
 // callsOf returns the tool calls of m.
+//
+//go:noinline
 func (r *Renderer) callsOf(m *message) []call {
 	return r.calls[m.calls : m.calls+m.numCalls]
 }

@@ -137,6 +137,8 @@ func (r *Renderer) breakAt(at int) {
 }
 
 // stop ends the rendering; the first reason counts.
+//
+//go:noinline
 func (r *Renderer) stop(why Reason) {
 	if r.stopped == Complete {
 		r.stopped = why
@@ -144,17 +146,29 @@ func (r *Renderer) stop(why Reason) {
 }
 
 // going tells whether there is reason to render on.
+//
+//go:noinline
 func (r *Renderer) going() bool {
 	return r.stopped == Complete && len(r.out) <= r.max
 }
 
 // lit writes a constant of a template.
+//
+// It and other small functions that are called in a hundred places are kept from
+// being inlined: there they would be a third of this package's code in the
+// module, and proxies compile all of it at each start.
+//
+//go:noinline
 func (r *Renderer) lit(s string) { r.out = append(r.out, s...) }
 
 // put writes text.
+//
+//go:noinline
 func (r *Renderer) put(s []byte) { r.out = append(r.out, s...) }
 
 // end notes that a turn ends here.
+//
+//go:noinline
 func (r *Renderer) end() {
 	if n := len(r.ends); n == 0 || r.ends[n-1] < len(r.out) {
 		r.ends = append(r.ends, len(r.out))
@@ -179,6 +193,8 @@ func (r *Renderer) str(i int) []byte {
 
 // since returns what the arena got since it had from bytes. Where it is grown
 // later, what was given out before stays where it is.
+//
+//go:noinline
 func (r *Renderer) since(from int) []byte {
 	return r.arena[from:len(r.arena):len(r.arena)]
 }
@@ -228,6 +244,8 @@ func inspect(text []byte) (valid, replaced bool) {
 
 // kind returns the first byte of the value at i, which tells its type: one of
 // " { [ t f n - 0..9. An absent value (i = 0) is like null.
+//
+//go:noinline
 func (r *Renderer) kind(i int) byte {
 	if i == 0 {
 		return 'n'
@@ -249,12 +267,16 @@ func (r *Renderer) elements(i, limit int) int {
 }
 
 // enter tells whether the turn m can be rendered, and stops if not.
+//
+//go:noinline
 func (r *Renderer) enter(m *message) bool {
 	r.stop(m.stopped)
 	return m.stopped == Complete
 }
 
 // resumes tells whether turn i is the one that the model shall go on with.
+//
+//go:noinline
 func (r *Renderer) resumes(i int) bool {
 	return r.opts.resume && i == len(r.msgs)-1
 }

@@ -45,9 +45,13 @@ func (r *Renderer) readSchema(i int, s *schema) {
 }
 
 // is tells whether there is a value at i whose first byte is c.
+//
+//go:noinline
 func (r *Renderer) is(i int, c byte) bool { return i > 0 && r.body[i] == c }
 
 // indent writes n spaces.
+//
+//go:noinline
 func (r *Renderer) indent(n int) {
 	for range n {
 		r.out = append(r.out, ' ')
