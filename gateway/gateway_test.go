@@ -347,45 +347,48 @@ func TestWhateverEndsAnExchangeTheModuleHearsOnce(t *testing.T) {
 		{"client leaves in mid-stream", long, "dest=" + silent, true, "left"},
 		{"a panic in the module", long, "panic", false, "200"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			g := start(t, []string{ok, hang, silent, midReset}, c.edit)
-			if c.body == "panic" { // goes to the fallback: give it one that answers
-				_ = g.cfg.Endpoints.Set(map[string][]string{"": {ok}})
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if c.leave {
-				go func() {
-					for testutil.ToFloat64(g.metrics.active) == 0 {
-						runtime.Gosched()
-					}
-					cancel()
-				}()
-			}
-			req, _ := http.NewRequestWithContext(ctx, "POST", g.URL()+"/v1/completions", strings.NewReader(c.body+"\n"))
-			got := "left"
-			if resp, err := http.DefaultClient.Do(req); err == nil {
-				got = fmt.Sprint(resp.StatusCode)
-				if _, err := io.ReadAll(resp.Body); errors.Is(err, context.Canceled) {
-					got = "left"
-				} else if err != nil {
-					got += " cut"
+		for _, protocol := range []string{"h1", "h2c"} {
+			t.Run(c.name+" "+protocol, func(t *testing.T) {
+				g := start(t, []string{ok, hang, silent, midReset}, c.edit)
+				client := clients(t)[protocol]
+				if c.body == "panic" { // goes to the fallback: give it one that answers
+					_ = g.cfg.Endpoints.Set(map[string][]string{"": {ok}})
 				}
-				resp.Body.Close()
-			} else if !errors.Is(err, context.Canceled) {
-				got = err.Error()
-			}
-			if got != c.want {
-				t.Errorf("client saw %q, want %q", got, c.want)
-			}
-			eventually(t, "done ran", func() bool { return counter(g, "guest.done") == 1 })
-			if got == "left" && counter(g, "guest.upstream_failures") != 0 {
-				t.Error("the client left and the module hears of a worker that failed")
-			}
-			if c.body == "dest="+midReset && counter(g, "guest.upstream_failures") != 1 {
-				t.Error("the module doesn't hear that the worker failed")
-			}
-		})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.leave {
+					go func() {
+						for testutil.ToFloat64(g.metrics.active) == 0 {
+							runtime.Gosched()
+						}
+						cancel()
+					}()
+				}
+				req, _ := http.NewRequestWithContext(ctx, "POST", g.URL()+"/v1/completions", strings.NewReader(c.body+"\n"))
+				got := "left"
+				if resp, err := client.Do(req); err == nil {
+					got = fmt.Sprint(resp.StatusCode)
+					if _, err := io.ReadAll(resp.Body); errors.Is(err, context.Canceled) {
+						got = "left"
+					} else if err != nil {
+						got += " cut"
+					}
+					resp.Body.Close()
+				} else if !errors.Is(err, context.Canceled) {
+					got = err.Error()
+				}
+				if got != c.want {
+					t.Errorf("client saw %q, want %q", got, c.want)
+				}
+				eventually(t, "done ran", func() bool { return counter(g, "guest.done") == 1 })
+				if got == "left" && counter(g, "guest.upstream_failures") != 0 {
+					t.Error("the client left and the module hears of a worker that failed")
+				}
+				if c.body == "dest="+midReset && counter(g, "guest.upstream_failures") != 1 {
+					t.Error("the module doesn't hear that the worker failed")
+				}
+			})
+		}
 	}
 }
 
