@@ -88,10 +88,6 @@ func (e *Envoy) run(ctx context.Context, binary string) error {
 	if err := e.put(e.path("lds.json"), tree{"resources": []any{}}); err != nil {
 		return err
 	}
-	if err := e.put(e.path("bootstrap.json"), e.bootstrap()); err != nil {
-		return err
-	}
-	// version_info is no field of a bootstrap.
 	data, err := json.Marshal(e.bootstrap())
 	if err != nil {
 		return err

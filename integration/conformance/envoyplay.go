@@ -20,7 +20,6 @@ type envoyProxy struct {
 	setup    *Setup
 	ports    map[string]int        // by plugin
 	peers    map[string]clientSide // by plugin
-
 }
 
 // clientSide is a client's connection.
