@@ -14,10 +14,12 @@ import (
 func simCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
-		Short: "Simulated workers",
-		Long:  "Simulated engines for trying things out without GPUs.",
+		Short: "Simulated fleets in virtual time, and simulated workers that answer",
+		Long: `Judges routing policies without GPUs. list, run and compare play whole fleets in
+virtual time, with the decision function of the proxy module itself; workers runs
+engines that answer HTTP, in real time.`,
 	}
-	cmd.AddCommand(simWorkersCommand())
+	cmd.AddCommand(simListCommand(), simRunCommand(), simCompareCommand(), simSaturationCommand(), simWorkersCommand())
 	return cmd
 }
 

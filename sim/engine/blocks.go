@@ -1,6 +1,9 @@
 package engine
 
-import "math/bits"
+import (
+	"math/bits"
+	"time"
+)
 
 // A BlockHash names one full block of tokens and everything before it.
 type BlockHash uint64
@@ -52,12 +55,15 @@ type blockPool struct {
 	referenced int // resident blocks with references
 	private    int
 	evictions  uint64
+	now        time.Duration               // of what is released and evicted
+	watch      func(h BlockHash, now bool) // told of blocks that become resident and that go
 }
 
 type slot struct {
 	hash       BlockHash
 	refs       int32 // none: the slot is vacant
 	prev, next int32
+	released   time.Duration // when the last request let it go
 }
 
 const none = -1
@@ -137,6 +143,9 @@ func (p *blockPool) publish(h BlockHash) int32 {
 	p.index.put(place, h, at)
 	p.resident++
 	p.referenced++
+	if p.watch != nil {
+		p.watch(h, true)
+	}
 	return at
 }
 
@@ -148,6 +157,7 @@ func (p *blockPool) release(slots []int32, private int) {
 		s := &p.slots[slots[i]]
 		if s.refs--; s.refs == 0 {
 			p.referenced--
+			s.released = p.now
 			p.append(slots[i])
 		}
 	}
@@ -155,6 +165,9 @@ func (p *blockPool) release(slots []int32, private int) {
 
 func (p *blockPool) evict() {
 	at := p.head
+	if p.watch != nil {
+		p.watch(p.slots[at].hash, false)
+	}
 	p.unlink(at)
 	p.index.remove(p.slots, at)
 	p.slots[at].refs = none

@@ -409,6 +409,10 @@ func (e *Engine) emit(s *sequence, kind EventKind) {
 }
 
 func (e *Engine) release(s *sequence) {
+	e.pool.now = e.now
+	if e.step.active {
+		e.pool.now = min(e.now, e.step.end)
+	}
 	e.pool.release(s.slots, s.private)
 	e.reserved -= s.promised
 }

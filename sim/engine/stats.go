@@ -29,9 +29,15 @@ type Stats struct {
 	// BlocksInUse belong to running requests and cannot be evicted.
 	BlocksInUse    int
 	CapacityBlocks int
+	privateBlocks  int
 	// UncomputedTokens are prompt tokens of running and waiting requests that
 	// are still to be computed, hits of waiting ones not yet taken off.
 	UncomputedTokens int
+	// TailIdle is how long the block that would be evicted next has not been
+	// used; 0 while nothing can be evicted or there is room.
+	TailIdle time.Duration
+	// DecodeStep is how long a step takes that only decodes what decodes now.
+	DecodeStep time.Duration
 }
 
 // KVUsage is the share of the cache held by running requests: 0 when idle even
@@ -49,6 +55,7 @@ func (e *Engine) Stats(now time.Duration) Stats {
 		ResidentBlocks: e.pool.resident,
 		BlocksInUse:    e.pool.inUse(),
 		CapacityBlocks: e.pool.capacity(),
+		privateBlocks:  e.pool.private,
 	}
 	s.Evictions = e.pool.evictions
 	for _, q := range e.running {
@@ -57,8 +64,21 @@ func (e *Engine) Stats(now time.Duration) Stats {
 	for _, q := range e.waiting {
 		s.UncomputedTokens += q.PromptTokens
 	}
+	if e.pool.head != none && e.pool.resident+e.pool.private == e.pool.capacity() {
+		s.TailIdle = max(now-e.pool.slots[e.pool.head].released, 1)
+	}
+	s.DecodeStep = e.params.stepTime(stepLoad{requests: len(e.running), kvTokens: e.step.load.kvTokens})
 	return s
 }
+
+// FreeTokens is the room for new tokens before a block must be evicted.
+func (s Stats) FreeTokens() int {
+	return max(0, s.CapacityBlocks-s.ResidentBlocks-s.privateBlocks) * BlockTokens
+}
+
+// Watch calls f whenever a block becomes resident (now true) or is evicted,
+// from within the calls that move the engine.
+func (e *Engine) Watch(f func(h BlockHash, now bool)) { e.pool.watch = f }
 
 // Resident yields the hash of each resident block, in no order. The engine
 // must not be used meanwhile.

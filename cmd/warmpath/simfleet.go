@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/sim/virtual"
+)
+
+func simListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the scenarios and the policies",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "SCENARIO\tNODES\tREQUESTS/S\tSATURATED AT\tWHAT")
+			for _, s := range virtual.Scenarios() {
+				saturated := "-"
+				if s.Saturation > 0 {
+					saturated = fmt.Sprintf("%.0f", s.Saturation)
+				}
+				fmt.Fprintf(w, "%s\t%d\t%.0f\t%s\t%s\n", s.Name, s.Workers, s.Rate, saturated, s.About)
+			}
+			fmt.Fprintln(w, "\t\t\t\t")
+			fmt.Fprintln(w, "POLICY\t\t\t\tWHAT")
+			for _, p := range append(virtual.Policies(), virtual.Peers()...) {
+				fmt.Fprintf(w, "%s\t\t\t\t%s\n", p.Name, p.About)
+			}
+			return w.Flush()
+		},
+	}
+}
+
+// simFlags are the flags of run and compare.
+type simFlags struct {
+	policies   string
+	seeds      string
+	rate, load float64
+	requests   int
+	gateways   int
+	delays     string
+	set        []string
+	charts     string
+	asJSON     bool
+}
+
+func (f *simFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Float64Var(&f.rate, "rate", 0, "requests a second; 0: the scenario's")
+	flags.Float64Var(&f.load, "load", 0, "rate as a share of saturation, such as 0.85; needs a scenario whose saturation is known (warmpath sim list)")
+	flags.IntVar(&f.requests, "requests", 0, "requests in all; 0: the scenario's, and five minutes at least")
+	flags.IntVar(&f.gateways, "gateways", 2, "gateways that share the traffic")
+	flags.StringVar(&f.delays, "delays", "", "JSON file with delays measured on a live system: report_every_ms, report_ms, event_ms, prediction_ms, hop_ms, event_loss")
+	flags.StringArrayVar(&f.set, "set", nil, "a policy parameter, such as cost.miss_weight=1; may be repeated")
+	flags.StringVar(&f.charts, "charts", "", "draw charts into this folder (PNG and SVG)")
+	flags.BoolVar(&f.asJSON, "json", false, "print the figures as JSON")
+}
+
+func simRunCommand() *cobra.Command {
+	var f simFlags
+	cmd := &cobra.Command{
+		Use:   "run SCENARIO",
+		Short: "Play one scenario under one policy, in virtual time",
+		Example: `  warmpath sim run seed-16
+  warmpath sim run seed-16 --policy threshold --load 0.85 --charts /tmp/charts
+  warmpath sim run zipf-32 --gateways 64 --set cost.sample=0.25`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.play(cmd, args[0]) },
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&f.policies, "policy", "cost", "policy (warmpath sim list)")
+	cmd.Flags().StringVar(&f.seeds, "seed", "1", "seed, or a range such as 1-5")
+	return cmd
+}
+
+func simCompareCommand() *cobra.Command {
+	var f simFlags
+	cmd := &cobra.Command{
+		Use:   "compare SCENARIO",
+		Short: "Play one scenario under several policies and compare",
+		Long: `Plays the same requests under several policies, each with several seeds, and
+prints a table. The first fifth of each run is left out. Figures are means over the
+seeds; ± is the standard deviation between seeds.`,
+		Example: `  warmpath sim compare seed-16
+  warmpath sim compare agents --load 0.85 --policies cost,threshold,smg --seeds 1-5 --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.play(cmd, args[0]) },
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&f.policies, "policies", "cost,weighted,threshold,session_hash,chwbl,round_robin,smg,llm-d,lmetric,reference", "policies, the first is played through the pooled cache as well")
+	cmd.Flags().StringVar(&f.seeds, "seeds", "1-3", "seeds, such as 1-5 or 1,4,7")
+	return cmd
+}
+
+func simSaturationCommand() *cobra.Command {
+	var seeds string
+	cmd := &cobra.Command{
+		Use:   "saturation SCENARIO",
+		Short: "Find the rate at which the reference meets the SLO for 90 % of the requests",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := virtual.FindScenario(args[0])
+			if err != nil {
+				return err
+			}
+			list, err := parseSeeds(seeds)
+			if err != nil {
+				return err
+			}
+			sum := 0.0
+			for _, seed := range list {
+				rate, err := s.Saturate(cmd.Context(), seed, 0)
+				if err != nil {
+					return err
+				}
+				sum += rate
+				fmt.Fprintf(cmd.OutOrStdout(), "seed %d: %.1f requests/s\n", seed, rate)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "mean: %.1f requests/s\n", sum/float64(len(list)))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&seeds, "seeds", "1-3", "seeds")
+	return cmd
+}
+
+func (f *simFlags) play(cmd *cobra.Command, name string) error {
+	s, err := virtual.FindScenario(name)
+	if err != nil {
+		return err
+	}
+	seeds, err := parseSeeds(f.seeds)
+	if err != nil {
+		return err
+	}
+	names := strings.Split(f.policies, ",")
+	p := virtual.Play{Rate: f.rate, Requests: f.requests, Gateways: f.gateways, Pooled: true}
+	if f.load > 0 {
+		if f.rate > 0 {
+			return fmt.Errorf("--rate and --load both name the rate: give one of them")
+		}
+		if s.Saturation == 0 {
+			return fmt.Errorf("the saturation of %s is not known: give --rate, or find it with warmpath sim saturation %s", name, name)
+		}
+		p.Rate = f.load * s.Saturation
+	}
+	if f.delays != "" {
+		if p.Delays, err = virtual.ReadDelays(f.delays); err != nil {
+			return err
+		}
+	}
+	tune, err := parseSettings(f.set)
+	if err != nil {
+		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	progress := func(done, all int) {}
+	if file, ok := stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		progress = func(done, all int) { fmt.Fprintf(stderr, "\r%d of %d runs ", done, all) }
+		defer fmt.Fprint(stderr, "\r                    \r")
+	}
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	began := time.Now()
+	c, err := s.Compare(ctx, names, seeds, p, tune, progress)
+	if err != nil {
+		return err
+	}
+	var files []string
+	if f.charts != "" {
+		if err := os.MkdirAll(f.charts, 0o755); err != nil {
+			return fmt.Errorf("make the folder of the charts: %w", err)
+		}
+		if files, err = c.Charts(f.charts); err != nil {
+			return err
+		}
+	}
+	out := cmd.OutOrStdout()
+	if f.asJSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(c)
+	}
+	printComparison(out, c)
+	fmt.Fprintf(out, "\n%d runs in %.0f s", len(names)*len(seeds), time.Since(began).Seconds())
+	if len(files) > 0 {
+		fmt.Fprintf(out, "; charts: %s", strings.Join(files, ", "))
+	}
+	fmt.Fprintln(out)
+	return nil
+}
+
+func printComparison(out io.Writer, c *virtual.Comparison) {
+	fmt.Fprintf(out, "%s: %d requests at %.1f/s", c.Scenario, c.Requests, c.Rate)
+	if c.Load > 0 {
+		fmt.Fprintf(out, " (%.2f of saturation)", c.Load)
+	}
+	fmt.Fprintf(out, ", %d gateways, seeds %v\n\n", c.Gateways, c.Seeds)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "policy\thits\tfirst\tlater turns\tTTFT mean\t±\tp50\tp99\tTPOT\tgood\tCoV busy\tCoV requests\trefused\t")
+	for _, name := range c.Order {
+		p := c.Policies[name]
+		fmt.Fprintf(w, "%s\t%.1f %%\t%.1f\t%.1f\t%.0f ms\t%.0f\t%.0f\t%.0f\t%.1f ms\t%.1f %%\t%.3f\t%.3f\t%d\t\n", name,
+			100*p.HitRate, 100*p.FirstHitRate, 100*p.FollowupHitRate, p.TTFT.Mean, p.Spread.MeanTTFT, p.TTFT.P50, p.TTFT.P99, p.TPOT.Mean,
+			100*p.Goodput, p.BusyCoV, p.RequestCoV, p.Refused+p.Failed)
+	}
+	_ = w.Flush() // the terminal's
+	fmt.Fprintf(out, "\none cache of the fleet's size would have had %.1f %% hits\n", 100*c.Policies[c.Order[0]].PooledHitRate)
+}
+
+// parseSeeds reads "1-5" or "1,4,7".
+func parseSeeds(text string) ([]uint64, error) {
+	var seeds []uint64
+	for _, part := range strings.Split(text, ",") {
+		var from, to uint64
+		if n, _ := fmt.Sscanf(part, "%d-%d", &from, &to); n < 2 {
+			if _, err := fmt.Sscanf(part, "%d", &from); err != nil {
+				return nil, fmt.Errorf("seeds %q: write a number, a list 1,4,7 or a range 1-5", text)
+			}
+			to = from
+		}
+		if to < from || to-from > 1000 {
+			return nil, fmt.Errorf("seeds %q: a range goes upwards, over a thousand at most", text)
+		}
+		for s := from; s <= to; s++ {
+			seeds = append(seeds, s)
+		}
+	}
+	return seeds, nil
+}
+
+// parseSettings reads rule.parameter=value, checked as a policy file is.
+func parseSettings(set []string) (map[string]func(*policy.Policy), error) {
+	byRule := map[string][]string{}
+	for _, s := range set {
+		name, value, ok := strings.Cut(s, "=")
+		rule, parameter, dotted := strings.Cut(name, ".")
+		if !ok || !dotted {
+			return nil, fmt.Errorf("--set %s: write rule.parameter=value, such as cost.miss_weight=1", s)
+		}
+		byRule[rule] = append(byRule[rule], fmt.Sprintf("%q:%s", parameter, value))
+	}
+	tune := map[string]func(*policy.Policy){}
+	for rule, fields := range byRule {
+		sort.Strings(fields)
+		name := rule
+		if rule == "reference" {
+			name = "cost"
+		}
+		set, err := policy.Parse([]byte(`{"pools":[{"name":"sim","models":["*"],"policy":{"name":"` + name + `",` + strings.Join(fields, ",") + `}}]}`))
+		if err != nil {
+			return nil, fmt.Errorf("--set for %s: %w", rule, err)
+		}
+		chosen := set.Pools[0].Policy
+		tune[rule] = func(p *policy.Policy) { *p = chosen }
+	}
+	return tune, nil
+}

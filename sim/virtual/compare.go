@@ -1,0 +1,209 @@
+package virtual
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/warmpath/warmpath/shared/policy"
+)
+
+// Comparison is several policies on one scenario over several seeds.
+type Comparison struct {
+	Scenario string             `json:"scenario"`
+	Rate     float64            `json:"rate"`
+	Load     float64            `json:"load,omitempty"` // share of saturation
+	Gateways int                `json:"gateways"`
+	Requests int                `json:"requests"`
+	Seeds    []uint64           `json:"seeds"`
+	Policies map[string]*Summed `json:"policies"`
+	Order    []string           `json:"-"`
+}
+
+// Summed is a policy's figures: means over the seeds, and their spread (the
+// standard deviation between seeds).
+type Summed struct {
+	Result
+	Spread SpreadOf  `json:"spread"`
+	Runs   []*Result `json:"-"`
+}
+
+// SpreadOf is the standard deviation over the seeds.
+type SpreadOf struct {
+	HitRate  float64 `json:"hit_rate"`
+	MeanTTFT float64 `json:"ttft_ms_mean"`
+	P99TTFT  float64 `json:"ttft_ms_p99"`
+	Goodput  float64 `json:"goodput"`
+}
+
+// Compare plays every policy with every seed, as many at once as there are
+// cores. progress is told after each run.
+func (s Scenario) Compare(ctx context.Context, names []string, seeds []uint64, p Play, tune map[string]func(*policy.Policy), progress func(done, all int)) (*Comparison, error) {
+	c := &Comparison{Scenario: s.Name, Rate: p.Rate, Gateways: p.Gateways, Requests: p.Requests, Seeds: seeds, Policies: map[string]*Summed{}, Order: names}
+	if c.Rate <= 0 {
+		c.Rate = s.Rate
+	}
+	if c.Gateways <= 0 {
+		c.Gateways = 2
+	}
+	if c.Requests <= 0 {
+		c.Requests = max(s.Requests, int(c.Rate*leastSpan.Seconds()))
+	}
+	if s.Saturation > 0 {
+		c.Load = c.Rate / s.Saturation
+	}
+	type job struct {
+		name string
+		at   int
+	}
+	runs := map[string][]*Result{}
+	jobs := make(chan job)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	done := 0
+	for _, name := range names {
+		if _, err := FindPolicy(name); err != nil {
+			return nil, err
+		}
+		runs[name] = make([]*Result, len(seeds))
+	}
+	for range min(runtime.GOMAXPROCS(0), len(names)*len(seeds)) {
+		wg.Go(func() {
+			for j := range jobs {
+				one := p
+				one.Seed, one.Policy, one.Tune, one.Progress = seeds[j.at], j.name, tune[j.name], nil
+				one.Pooled = p.Pooled && j.name == names[0]
+				r, err := s.Run(one)
+				mu.Lock()
+				if err != nil && first == nil {
+					first = err
+				}
+				runs[j.name][j.at] = r
+				done++
+				if progress != nil {
+					progress(done, len(names)*len(seeds))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+feed:
+	for at := range seeds {
+		for _, name := range names {
+			select {
+			case jobs <- job{name, at}:
+			case <-ctx.Done():
+				break feed
+			}
+		}
+	}
+	close(jobs)
+	wg.Wait()
+	if first == nil {
+		first = ctx.Err()
+	}
+	if first != nil {
+		return nil, first
+	}
+	pooled := 0.0
+	for _, r := range runs[names[0]] {
+		pooled += r.PooledHitRate / float64(len(seeds))
+	}
+	for _, name := range names {
+		c.Policies[name] = sum(runs[name])
+		c.Policies[name].PooledHitRate = pooled
+	}
+	return c, nil
+}
+
+// sum averages the runs of one policy.
+func sum(runs []*Result) *Summed {
+	out := &Summed{Runs: runs}
+	n := float64(len(runs))
+	over := func(of func(r *Result) *float64) (mean, deviation float64) {
+		for _, r := range runs {
+			mean += *of(r) / n
+		}
+		for _, r := range runs {
+			deviation += (*of(r) - mean) * (*of(r) - mean) / n
+		}
+		return mean, math.Sqrt(deviation)
+	}
+	fields := []func(r *Result) *float64{
+		func(r *Result) *float64 { return &r.FirstHitRate }, func(r *Result) *float64 { return &r.FollowupHitRate },
+		func(r *Result) *float64 { return &r.CameTrue }, func(r *Result) *float64 { return &r.GoodputRate },
+		func(r *Result) *float64 { return &r.BusyCoV }, func(r *Result) *float64 { return &r.RequestCoV },
+		func(r *Result) *float64 { return &r.MeanBusy }, func(r *Result) *float64 { return &r.Seconds }, func(r *Result) *float64 { return &r.WallSeconds },
+		func(r *Result) *float64 { return &r.TTFT.P50 }, func(r *Result) *float64 { return &r.TTFT.P90 }, func(r *Result) *float64 { return &r.TTFT.Max },
+		func(r *Result) *float64 { return &r.TPOT.Mean }, func(r *Result) *float64 { return &r.TPOT.P50 }, func(r *Result) *float64 { return &r.TPOT.P90 },
+		func(r *Result) *float64 { return &r.TPOT.P99 }, func(r *Result) *float64 { return &r.TPOT.Max },
+	}
+	for _, of := range fields {
+		*of(&out.Result), _ = over(of)
+	}
+	out.HitRate, out.Spread.HitRate = over(func(r *Result) *float64 { return &r.HitRate })
+	out.TTFT.Mean, out.Spread.MeanTTFT = over(func(r *Result) *float64 { return &r.TTFT.Mean })
+	out.TTFT.P99, out.Spread.P99TTFT = over(func(r *Result) *float64 { return &r.TTFT.P99 })
+	out.Goodput, out.Spread.Goodput = over(func(r *Result) *float64 { return &r.Goodput })
+	out.ByTier = map[string]*TierResult{}
+	for _, r := range runs {
+		out.Requests += r.Requests
+		out.Refused += r.Refused
+		out.Failed += r.Failed
+		for name, t := range r.ByTier {
+			o := out.ByTier[name]
+			if o == nil {
+				o = &TierResult{}
+				out.ByTier[name] = o
+			}
+			o.Requests += t.Requests
+			o.prompt += t.prompt
+			o.cached += t.cached
+		}
+	}
+	for _, t := range out.ByTier {
+		t.HitRate = share(t.cached, t.prompt)
+	}
+	return out
+}
+
+// Saturate finds the highest rate at which the reference meets the SLO for 90 %
+// of the requests of a seed, within 2 %.
+func (s Scenario) Saturate(ctx context.Context, seed uint64, requests int) (float64, error) {
+	met := func(rate float64) (bool, error) {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		r, err := s.Run(Play{Seed: seed, Rate: rate, Requests: requests, Policy: "reference"})
+		if err != nil {
+			return false, err
+		}
+		return r.Goodput >= 0.9, nil
+	}
+	low, high := s.Rate, 2*s.Rate
+	for {
+		ok, err := met(high)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			break
+		}
+		low, high = high, 2*high
+	}
+	for high/low > 1.02 {
+		mid := math.Sqrt(low * high)
+		ok, err := met(mid)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low, nil
+}

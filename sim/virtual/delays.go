@@ -1,0 +1,55 @@
+package virtual
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// ReadDelays reads a file of delays; what it doesn't name keeps its default.
+func ReadDelays(path string) (Delays, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Delays{}, fmt.Errorf("read the delays: %w", err)
+	}
+	var file struct {
+		ReportEvery *float64 `json:"report_every_ms"`
+		Report      *float64 `json:"report_ms"`
+		Event       *float64 `json:"event_ms"`
+		Prediction  *float64 `json:"prediction_ms"`
+		Hop         *float64 `json:"hop_ms"`
+		EventLoss   *float64 `json:"event_loss"`
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&file); err != nil {
+		return Delays{}, fmt.Errorf("delays %s: %w", path, err)
+	}
+	out := DefaultDelays()
+	for _, field := range []struct {
+		name  string
+		value *float64
+		to    *time.Duration
+		least float64
+	}{
+		{"report_every_ms", file.ReportEvery, &out.ReportEvery, 1}, {"report_ms", file.Report, &out.Report, 0}, {"event_ms", file.Event, &out.Event, 0},
+		{"prediction_ms", file.Prediction, &out.Prediction, 0}, {"hop_ms", file.Hop, &out.Hop, 0},
+	} {
+		if field.value == nil {
+			continue
+		}
+		if !(*field.value >= field.least && *field.value <= 3.6e6) {
+			return Delays{}, fmt.Errorf("delays %s: %s is %v: give milliseconds from %v to an hour", path, field.name, *field.value, field.least)
+		}
+		*field.to = time.Duration(*field.value * float64(time.Millisecond))
+	}
+	if file.EventLoss != nil {
+		if !(*file.EventLoss >= 0 && *file.EventLoss <= 1) {
+			return Delays{}, fmt.Errorf("delays %s: event_loss is %v: give a share from 0 to 1", path, *file.EventLoss)
+		}
+		out.EventLoss = *file.EventLoss
+	}
+	return out, nil
+}

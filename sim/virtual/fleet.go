@@ -1,0 +1,458 @@
+package virtual
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/route"
+	"github.com/warmpath/warmpath/sim/engine"
+)
+
+// Delays are the times that information takes, as measured on a live system
+// (JSON: warmpath sim run --delays file).
+type Delays struct {
+	// ReportEvery is the time between two reports of a worker, Report how long
+	// one takes to every gateway.
+	ReportEvery, Report time.Duration
+	// Event is the time from a block's storing or removal to the gateways'
+	// tables, Prediction that from a dispatch. EventLoss is the share of events
+	// that never arrive.
+	Event, Prediction time.Duration
+	EventLoss         float64
+	// Hop is the time from a choice to the engine's queue.
+	Hop time.Duration
+}
+
+// DefaultDelays are those of the live system on one machine: reports and
+// batches every 100 and 250 ms, changes published at once.
+func DefaultDelays() Delays {
+	return Delays{ReportEvery: 100 * time.Millisecond, Report: 20 * time.Millisecond, Event: 200 * time.Millisecond, Prediction: 300 * time.Millisecond, Hop: time.Millisecond}
+}
+
+// Fault is something that happens to workers.
+type Fault struct {
+	At      time.Duration
+	Workers []int
+	Kind    FaultKind
+}
+
+// FaultKind is what happens.
+type FaultKind uint8
+
+// Kinds of faults.
+const (
+	Die    FaultKind = iota // gone: its requests fail, its cache is lost
+	Return                  // back, empty, under a new generation
+	Evict                   // its cache is dropped at once
+)
+
+// Config is one run.
+type Config struct {
+	Seed     uint64
+	Workers  int
+	Gateways int
+	Params   engine.Params
+	Speed    []float64 // by worker: 0.2 is five times slower; missing ones are 1
+	Delays   Delays
+	Source   Source
+	Policy   policy.Policy
+	Rule     RuleMaker
+	Faults   []Fault
+	// Until ends the run; 0: when the source has no more and all is answered.
+	Until time.Duration
+	// Progress is told now and then how many requests are done.
+	Progress func(done int)
+	// Arrived is told of every request as it arrives.
+	Arrived func(r *Request, now time.Duration)
+	// Record takes every request that has ended.
+	Record func(o Outcome)
+}
+
+// Outcome is how a request ended.
+type Outcome struct {
+	*Request
+	Worker     int
+	Cached     int // prompt tokens found in the cache
+	Predicted  int // as the gateway thought
+	Arrived    time.Duration
+	TTFT       time.Duration
+	TPOT       time.Duration // 0 for one token
+	Refused    bool          // nobody took it
+	Failed     bool          // its worker died
+	FirstToken time.Duration
+	Ended      time.Duration
+}
+
+// Fleet is a run in progress.
+type Fleet struct {
+	cfg         Config
+	seed        uint64
+	workers     []*worker
+	generations []uint32
+	gateways    []*Gateway
+	index       *index
+	rule        Rule
+	rng         *rand.Rand
+	events      eventQueue
+	now         time.Duration
+	live        map[uint64]*Request
+	done        int
+	open        int // requests that are somewhere
+}
+
+type worker struct {
+	address string
+	engine  *engine.Engine
+	params  engine.Params
+	rate    float64 // prefill tokens/s
+	up      bool
+	due     time.Duration // of the wake-up that counts
+	seen    report        // as the gateways know it
+	blocks  []int         // scratch
+	busy    time.Duration // of engines before the present one
+}
+
+func scaled(p engine.Params, speed float64) engine.Params {
+	by := func(d time.Duration) time.Duration { return time.Duration(float64(d) / speed) }
+	p.StepBase, p.StepPerRequest, p.DecodePerKVToken = by(p.StepBase), by(p.StepPerRequest), by(p.DecodePerKVToken)
+	p.PrefillPerToken, p.PrefillPerToken1KContext = by(p.PrefillPerToken), by(p.PrefillPerToken1KContext)
+	return p
+}
+
+// Run plays a whole run.
+func Run(cfg Config) (*Fleet, error) {
+	if cfg.Workers < 1 || cfg.Gateways < 1 || cfg.Source == nil || cfg.Rule == nil {
+		return nil, errors.New("virtual: a run needs workers, gateways, a source and a rule")
+	}
+	f := &Fleet{
+		cfg: cfg, seed: cfg.Seed, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
+		index: &index{delays: cfg.Delays, rng: rand.New(rand.NewPCG(cfg.Seed, 4)), known: map[engine.BlockHash]*place{}},
+		live:  map[uint64]*Request{}, generations: make([]uint32, cfg.Workers),
+	}
+	for i := range cfg.Workers {
+		speed := 1.0
+		if i < len(cfg.Speed) {
+			speed = cfg.Speed[i]
+		}
+		w := &worker{address: fmt.Sprintf("10.%d.%d.%d:8000", i>>16&255, i>>8&255, i&255), params: scaled(cfg.Params, speed)}
+		if err := f.start(w, i); err != nil {
+			return nil, err
+		}
+		step := w.params.PrefillTime(w.params.StepTokens)
+		w.rate = float64(w.params.StepTokens) / step.Seconds()
+		f.workers = append(f.workers, w)
+	}
+	for g := range cfg.Gateways {
+		f.gateways = append(f.gateways, newGateway(f, g, cfg.Policy))
+	}
+	f.rule = cfg.Rule(f)
+	for i := range f.workers { // reports come in turn, not all at once
+		f.at(cfg.Delays.ReportEvery*time.Duration(i)/time.Duration(len(f.workers)), event{kind: takeReport, worker: i})
+	}
+	for i := range cfg.Faults {
+		f.at(cfg.Faults[i].At, event{kind: faultEvent, worker: i})
+	}
+	f.openNext()
+	f.play()
+	return f, nil
+}
+
+// start gives a worker an empty engine.
+func (f *Fleet) start(w *worker, i int) error {
+	e, err := engine.New(w.params)
+	if err != nil {
+		return err
+	}
+	if w.engine != nil {
+		w.busy += w.engine.Stats(f.now).Busy
+	}
+	w.engine, w.up = e, true
+	generation := f.generations[i]
+	e.Watch(func(h engine.BlockHash, there bool) { f.index.event(f.now, i, generation, h, there) })
+	return nil
+}
+
+func (f *Fleet) openNext() {
+	if at, r, ok := f.cfg.Source.Open(); ok {
+		f.at(max(at, f.now), event{kind: arrive, request: r, open: true})
+		f.open++
+	}
+}
+
+func (f *Fleet) play() {
+	swept := time.Duration(0)
+	for len(f.events.heap) > 0 && f.open > 0 {
+		e := f.events.pop()
+		if f.cfg.Until > 0 && e.at > f.cfg.Until {
+			return
+		}
+		f.now = e.at
+		switch e.kind {
+		case arrive:
+			if e.open {
+				f.openNext()
+			}
+			f.arrive(e.request)
+		case submit:
+			f.submit(e.request)
+		case wake:
+			if w := f.workers[e.worker]; w.due == e.at && w.up {
+				f.advance(e.worker)
+			}
+		case takeReport:
+			f.report(e.worker)
+		case giveReport:
+			f.workers[e.worker].seen = *e.report
+			for _, g := range f.gateways {
+				g.reported(e.worker, e.report)
+			}
+		case faultEvent:
+			f.fault(&f.cfg.Faults[e.worker])
+		}
+		if f.now-swept > time.Second {
+			swept = f.now
+			f.index.sweep(f.now)
+		}
+	}
+}
+
+// arrive lets a gateway choose.
+func (f *Fleet) arrive(r *Request) {
+	r.arrived = f.now
+	r.gateway = f.rng.IntN(len(f.gateways))
+	g := f.gateways[r.gateway]
+	g.order++
+	if f.cfg.Arrived != nil {
+		f.cfg.Arrived(r, f.now)
+	}
+	f.dispatch(g, r)
+}
+
+// dispatch chooses, books a request and sends it on its way.
+func (f *Fleet) dispatch(g *Gateway, r *Request) {
+	best, cached := f.rule.Choose(g, r, f.now)
+	if best < 0 {
+		f.end(r, Outcome{Refused: true})
+		return
+	}
+	r.worker = best
+	r.predicted, r.uncached = cached, max(0, r.Prompt-cached)
+	b := &g.own[best]
+	b.fade(f.now)
+	b.inFlight++
+	b.uncached += r.uncached
+	b.recent += float64(r.uncached)
+	g.at = positions(g.at[:0], r)
+	f.index.predict(f.now, r, best, f.generations[best], g.at)
+	f.rule.Dispatched(g, r, best)
+	f.live[r.ID] = r
+	f.at(f.now+f.cfg.Delays.Hop, event{kind: submit, request: r})
+}
+
+// submit hands a request to its engine. One that is gone or full is left once
+// for another.
+func (f *Fleet) submit(r *Request) {
+	w := f.workers[r.worker]
+	err := error(nil)
+	if w.up {
+		err = w.engine.Submit(f.now, engine.Request{ID: r.ID, PromptTokens: r.Prompt, OutputTokens: r.Output, Blocks: r.blocks})
+	}
+	if w.up && err == nil {
+		f.wakeAt(r.worker)
+		return
+	}
+	g := f.gateways[r.gateway]
+	f.unbook(g, r, true)
+	delete(f.live, r.ID)
+	if r.retried || errors.Is(err, engine.ErrTooLong) {
+		f.end(r, Outcome{Refused: true, Worker: r.worker})
+		return
+	}
+	r.retried = true
+	g.avoid[r.worker] = f.now + avoidFor
+	f.dispatch(g, r)
+}
+
+// avoidFor is how long a gateway leaves a worker alone that failed.
+const avoidFor = time.Second
+
+func (f *Fleet) unbook(g *Gateway, r *Request, whole bool) {
+	b := &g.own[r.worker]
+	b.inFlight--
+	if whole {
+		b.uncached -= r.uncached
+		r.uncached = 0
+	}
+}
+
+// wakeAt sets the time at which something next happens in an engine.
+func (f *Fleet) wakeAt(i int) {
+	w := f.workers[i]
+	if at, ok := w.engine.NextEvent(); ok {
+		at = max(at, f.now)
+		if w.due != at {
+			w.due = at
+			f.at(at, event{kind: wake, worker: i})
+		}
+	} else {
+		w.due = 0
+	}
+}
+
+// advance takes what has happened in an engine.
+func (f *Fleet) advance(i int) {
+	w := f.workers[i]
+	w.due = 0
+	for _, e := range w.engine.Advance(f.now) {
+		r := f.live[e.ID]
+		g := f.gateways[r.gateway]
+		switch e.Kind {
+		case engine.FirstToken:
+			r.firstToken = e.At
+			g.own[i].uncached -= r.uncached
+			r.uncached = 0
+		case engine.Finished:
+			if r.firstToken == 0 {
+				r.firstToken = e.At
+			}
+			f.unbook(g, r, true)
+			delete(f.live, r.ID)
+			f.rule.Answered(g, r)
+			o := Outcome{Worker: i, Cached: e.CachedTokens, TTFT: r.firstToken - r.arrived, FirstToken: r.firstToken, Ended: e.At}
+			if e.Generated > 1 {
+				o.TPOT = (e.At - r.firstToken) / time.Duration(e.Generated-1)
+			}
+			f.end(r, o)
+		}
+	}
+	f.wakeAt(i)
+}
+
+// end records a request and lets its conversation go on.
+func (f *Fleet) end(r *Request, o Outcome) {
+	o.Request, o.Arrived, o.Predicted = r, r.arrived, r.predicted
+	if o.Ended == 0 {
+		o.Ended = f.now
+	}
+	f.open--
+	f.done++
+	if f.cfg.Record != nil {
+		f.cfg.Record(o)
+	}
+	if f.cfg.Progress != nil && f.done%1000 == 0 {
+		f.cfg.Progress(f.done)
+	}
+	if at, next, ok := f.cfg.Source.After(r, f.now); ok {
+		f.open++
+		f.at(max(at, f.now), event{kind: arrive, request: next})
+	}
+}
+
+// report samples a worker; the gateways have it a moment later.
+func (f *Fleet) report(i int) {
+	d := f.cfg.Delays
+	f.at(f.now+d.ReportEvery, event{kind: takeReport, worker: i})
+	w := f.workers[i]
+	r := &report{taken: max(f.now, 1), own: make([]book, len(f.gateways))}
+	if w.up {
+		r.stats = w.engine.Stats(f.now)
+		f.wakeAt(i)
+	}
+	for g, gateway := range f.gateways {
+		b := &gateway.own[i]
+		b.fade(f.now)
+		r.own[g] = *b
+		r.total.inFlight += b.inFlight
+		r.total.uncached += b.uncached
+		r.total.recent += b.recent
+	}
+	if !w.up {
+		return // silence: nobody reports for a dead worker
+	}
+	f.at(f.now+d.Report, event{kind: giveReport, worker: i, report: r})
+}
+
+// fault lets something happen to workers.
+func (f *Fleet) fault(x *Fault) {
+	for _, i := range x.Workers {
+		w := f.workers[i]
+		switch x.Kind {
+		case Evict:
+			w.engine.ClearCache(f.now)
+			f.wakeAt(i)
+		case Return:
+			f.generations[i]++
+			if err := f.start(w, i); err != nil {
+				panic(err) // the same parameters were good before
+			}
+			f.state(i, route.Healthy)
+		case Die:
+			w.up = false
+			f.generations[i]++
+			f.at(f.now+time.Second, event{kind: faultEvent, worker: f.addFault(Fault{Workers: []int{i}, Kind: markDown})})
+			for _, r := range f.at1(i) {
+				g := f.gateways[r.gateway]
+				f.unbook(g, r, true)
+				delete(f.live, r.ID)
+				if r.firstToken == 0 && !r.retried { // nothing was answered yet: another takes it
+					r.retried = true
+					g.avoid[i] = f.now + avoidFor
+					f.dispatch(g, r)
+					continue
+				}
+				f.end(r, Outcome{Failed: true, Worker: i})
+			}
+		case markDown:
+			if !w.up {
+				f.state(i, route.Down)
+			}
+		}
+	}
+}
+
+// markDown is control's word that a worker is gone, a second after.
+const markDown FaultKind = 255
+
+func (f *Fleet) addFault(x Fault) int {
+	f.cfg.Faults = append(f.cfg.Faults, x)
+	return len(f.cfg.Faults) - 1
+}
+
+func (f *Fleet) state(worker int, s route.State) {
+	for _, g := range f.gateways {
+		g.view.Workers[worker].State = s
+		g.avoid[worker] = 0
+	}
+}
+
+// at1 lists the requests at a worker in the order of their numbers.
+func (f *Fleet) at1(worker int) (all []*Request) {
+	for _, r := range f.live {
+		if r.worker == worker {
+			all = append(all, r)
+		}
+	}
+	sortRequests(all)
+	return all
+}
+
+// Workers is how many there are.
+func (f *Fleet) Workers() int { return len(f.workers) }
+
+// Busy is how long each worker has worked.
+func (f *Fleet) Busy() []time.Duration {
+	busy := make([]time.Duration, len(f.workers))
+	for i, w := range f.workers {
+		busy[i] = w.busy + w.engine.Stats(f.now).Busy
+	}
+	return busy
+}
+
+// Now is the virtual time.
+func (f *Fleet) Now() time.Duration { return f.now }
+
+func fading(age, by time.Duration) float64 { return math.Exp(-float64(age) / float64(by)) }

@@ -1,0 +1,147 @@
+package virtual
+
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/ring"
+	"github.com/warmpath/warmpath/shared/route"
+	"github.com/warmpath/warmpath/sim/engine"
+)
+
+// Rule chooses the worker of a request. Dispatched and Answered let a rule
+// that keeps its own state follow; ours need neither.
+type Rule interface {
+	// Choose returns a worker, -1 for none, and how many tokens of the prompt it
+	// believes to be cached there.
+	Choose(g *Gateway, r *Request, now time.Duration) (worker, cached int)
+	Dispatched(g *Gateway, r *Request, worker int)
+	Answered(g *Gateway, r *Request)
+}
+
+// A RuleMaker makes the rule of one run.
+type RuleMaker func(f *Fleet) Rule
+
+// Gateway is one proxy: what it was told a moment ago, and its own books.
+type Gateway struct {
+	Index int
+	fleet *Fleet
+	rng   *route.Rand
+
+	view  route.View
+	own   []book          // by worker
+	avoid []time.Duration // by worker: until when it is left alone here
+	order uint64          // requests so far
+
+	request  route.Request
+	decision route.Decision
+	at       []int
+	deepest  []int32
+}
+
+// book is what one gateway has at one worker.
+type book struct {
+	inFlight int
+	uncached int
+	recent   float64 // uncached tokens sent, fading
+	at       time.Duration
+}
+
+// recentFor is the time in which recent work fades by a factor e.
+const recentFor = 10 * time.Second
+
+func (b *book) fade(now time.Duration) {
+	if now > b.at {
+		b.recent *= fading(now-b.at, recentFor)
+		b.at = now
+	}
+}
+
+// report is what a worker's report said, with the gateways' books as control
+// knew them then.
+type report struct {
+	taken time.Duration
+	stats engine.Stats
+	total book
+	own   []book // by gateway
+}
+
+func newGateway(f *Fleet, index int, rule policy.Policy) *Gateway {
+	g := &Gateway{
+		Index: index, fleet: f, rng: route.NewRand(f.seed<<8 + uint64(index)),
+		own: make([]book, len(f.workers)), avoid: make([]time.Duration, len(f.workers)), deepest: make([]int32, len(f.workers)),
+	}
+	g.view.Pool = &policy.Pool{Name: "sim", Policy: rule}
+	g.view.Fresh = true
+	members := make([]ring.Member, len(f.workers))
+	for i, w := range f.workers {
+		p := w.engine.Params()
+		g.view.Workers = append(g.view.Workers, route.Worker{
+			Ref: refOf(i), State: route.Healthy, Address: w.address, AddressKey: ring.Key(w.address), Trust: 1,
+			MaxRunning: p.MaxRunning, QueueLimit: max(p.MaxQueued, 1), BlockTokens: engine.BlockTokens, PrefillRate: w.rate,
+		})
+		members[i] = ring.Member{Ref: refOf(i), Address: w.address}
+	}
+	g.view.Ring = ring.Build(members, rule.VirtualNodes)
+	return g
+}
+
+// reported takes a worker's report.
+func (g *Gateway) reported(worker int, r *report) {
+	w := &g.view.Workers[worker]
+	w.Running, w.Waiting = r.stats.Running, r.stats.Waiting
+	w.Watermark = r.stats.KVUsage()
+	w.DecodeSeconds = r.stats.DecodeStep.Seconds()
+	w.FreeTokens, w.TailAge = r.stats.FreeTokens(), r.stats.TailIdle
+	w.Load = route.LoadOf(w, w.Watermark, 0)
+}
+
+// refresh brings worker i to now: the others' books are as old as the report,
+// the own ones exact.
+func (g *Gateway) refresh(i int, now time.Duration) {
+	w, seen, own := &g.view.Workers[i], &g.fleet.workers[i].seen, &g.own[i]
+	own.fade(now)
+	var before book
+	if g.Index < len(seen.own) {
+		before = seen.own[g.Index]
+	}
+	others := max(0, seen.total.inFlight-before.inFlight)
+	w.InFlight = own.inFlight + others
+	w.UncachedTokens = own.uncached + max(0, seen.total.uncached-before.uncached)
+	w.RecentTokens = own.recent + max(0, seen.total.recent-before.recent)*fading(now-seen.taken, recentFor)
+	w.AvoidFor = max(0, g.avoid[i]-now)
+	w.Age = max(0, now-seen.taken)
+	if seen.taken == 0 {
+		w.Age = route.Never
+	}
+}
+
+// routeRule is the Rule of package route.
+type routeRule struct{}
+
+// Choose asks route.Choose.
+func (routeRule) Choose(g *Gateway, r *Request, now time.Duration) (worker, cached int) {
+	f := g.fleet
+	g.at = positions(g.at[:0], r)
+	for i := range g.view.Workers {
+		g.refresh(i, now)
+	}
+	g.view.At = now
+	req := &g.request
+	*req = route.Request{PromptTokens: r.Prompt, Matches: req.Matches[:0], SessionKey: r.Session, Sequence: g.order}
+	if units := len(r.promptBlocks()); units > 0 {
+		req.RingKey = uint64(r.blocks[min(units, ringUnits)-1])
+	}
+	req.Matches = f.index.find(now, r, g.at, f.generations, g.deepest, req.Matches)
+	route.Choose(req, &g.view, now, g.rng, &g.decision)
+	return workerOf(g.decision.Best), g.decision.MatchedTokens
+}
+
+// ringUnits is the position of the ring's key: 256 tokens.
+const ringUnits = 16
+
+// Dispatched has nothing to do.
+func (routeRule) Dispatched(*Gateway, *Request, int) {}
+
+// Answered has nothing to do.
+func (routeRule) Answered(*Gateway, *Request) {}

@@ -1,0 +1,230 @@
+package virtual
+
+import (
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"time"
+
+	"github.com/warmpath/warmpath/sim/engine"
+)
+
+// Request is one request on its way.
+type Request struct {
+	ID      uint64
+	Session uint64 // names the conversation
+	Tenant  int
+	Group   string // of a mixed workload, for separate figures; empty otherwise
+	Turn    int    // 0 for the first of its conversation
+	Prompt  int    // tokens
+	Output  int    // tokens
+
+	blocks []engine.BlockHash // full blocks of prompt and answer
+	ends   []int              // blocks before the end of each turn of the prompt
+	talk   *talk
+
+	// Filled in on the way.
+	arrived    time.Duration
+	gateway    int
+	worker     int
+	predicted  int // tokens that the gateway believed to be cached
+	uncached   int // as the gateway booked it, until the first token
+	firstToken time.Duration
+	retried    bool
+}
+
+// promptBlocks are the full blocks of the prompt alone.
+func (r *Request) promptBlocks() []engine.BlockHash { return r.blocks[:r.Prompt/engine.BlockTokens] }
+
+// A Source makes the requests of a workload. Open returns the next request that
+// arrives by itself, in order of time; After the one that follows an answer.
+type Source interface {
+	Open() (at time.Duration, r *Request, ok bool)
+	After(r *Request, now time.Duration) (at time.Duration, next *Request, ok bool)
+}
+
+// Lengths is a log-normal number of tokens.
+type Lengths struct {
+	Mean, CV float64
+	Min, Max int
+}
+
+func (l Lengths) draw(rng *rand.Rand) int {
+	n := l.Mean
+	if l.CV > 0 {
+		n = logNormal(rng, l.Mean, l.CV)
+	}
+	return min(max(int(n+0.5), max(l.Min, 1)), max(l.Max, max(l.Min, 1)))
+}
+
+func logNormal(rng *rand.Rand, mean, cv float64) float64 {
+	sigma2 := math.Log(1 + cv*cv)
+	return math.Exp(math.Log(mean) - sigma2/2 + math.Sqrt(sigma2)*rng.NormFloat64())
+}
+
+// Chat is a workload of conversations: sessions arrive as a Poisson process,
+// each belongs to a tenant whose system prompt it shares, and every answer is
+// followed by another question until its turns are used up.
+type Chat struct {
+	Tenants  int
+	Zipf     float64 // tenant k has weight k^-Zipf
+	System   Lengths // drawn once per tenant
+	MinTurns int
+	MaxTurns int
+	First    Lengths // first question
+	User     Lengths // later ones: a question, or what a tool returned
+	Document Lengths // pasted into the first question of a share of sessions
+	Share    float64 // of sessions with a document
+	Answer   Lengths
+	Think    time.Duration // mean between an answer and the next question, log-normal
+	ThinkCV  float64
+	Burst    Burst
+}
+
+// Burst multiplies the rate during part of each period.
+type Burst struct {
+	Period, Length time.Duration
+	Factor         float64
+}
+
+// MeanTurns is the mean number of requests of a session.
+func (c *Chat) MeanTurns() float64 { return float64(c.MinTurns+c.MaxTurns) / 2 }
+
+// Source returns the workload's requests at so many a second, n in all.
+func (c *Chat) Source(seed uint64, rate float64, n int) Source {
+	s := &chatSource{Chat: c, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), rate: rate / c.MeanTurns(), left: n}
+	sum := 0.0
+	for k := range c.Tenants {
+		sum += math.Pow(float64(k+1), -c.Zipf)
+		s.weights = append(s.weights, sum)
+		s.systems = append(s.systems, c.System.draw(s.rng))
+	}
+	return s
+}
+
+type chatSource struct {
+	*Chat
+	seed    uint64
+	rng     *rand.Rand
+	rate    float64 // sessions a second
+	left    int     // requests still to begin
+	now     time.Duration
+	weights []float64
+	systems []int
+	next    uint64 // session
+	id      uint64
+}
+
+// talk is one conversation: its tokens so far and the chain of their blocks.
+type talk struct {
+	rng     *rand.Rand
+	session uint64
+	tenant  int
+	shared  uint64 // names the tokens of the system prompt
+	own     uint64 // names those after it
+	system  int    // tokens
+	turns   int
+	turn    int
+	tokens  int
+	blocks  []engine.BlockHash
+	ends    []int
+}
+
+// extend makes the conversation longer and chains the blocks that fill up.
+func (t *talk) extend(n int) {
+	t.tokens += n
+	for i := len(t.blocks); i < t.tokens/engine.BlockTokens; i++ {
+		previous, content := uint64(0), t.own
+		if i > 0 {
+			previous = uint64(t.blocks[i-1])
+		}
+		if (i+1)*engine.BlockTokens <= t.system {
+			content = t.shared
+		}
+		t.blocks = append(t.blocks, engine.BlockHash(mix(previous+0x9e3779b97f4a7c15, content+uint64(i))))
+	}
+}
+
+// endTurn notes that a message ends here.
+func (t *talk) endTurn() {
+	if b := t.tokens / engine.BlockTokens; b > 0 && (len(t.ends) == 0 || t.ends[len(t.ends)-1] < b) {
+		t.ends = append(t.ends, b)
+	}
+}
+
+func mix(h, v uint64) uint64 {
+	hi, lo := bits.Mul64(h^0xa0761d6478bd642f, v^0xe7037ed1a0b428db)
+	return hi ^ lo
+}
+
+// Open begins a session.
+func (s *chatSource) Open() (time.Duration, *Request, bool) {
+	if s.left <= 0 {
+		return 0, nil, false
+	}
+	rate := s.rate
+	if b := s.Burst; b.Period > 0 {
+		quiet := (float64(b.Period) - b.Factor*float64(b.Length)) / float64(b.Period-b.Length)
+		if s.now%b.Period < b.Length {
+			rate *= b.Factor
+		} else {
+			rate *= max(quiet, 0.05)
+		}
+	}
+	s.now += time.Duration(s.rng.ExpFloat64() / rate * float64(time.Second))
+	s.next++
+	t := &talk{
+		rng: rand.New(rand.NewPCG(s.seed, s.next<<8|2)), session: mix(s.seed, s.next),
+		tenant: s.tenant(), turns: s.MinTurns + s.rng.IntN(s.MaxTurns-s.MinTurns+1),
+	}
+	t.shared, t.own = mix(s.seed, uint64(t.tenant)<<32|7), mix(t.session, 9)
+	t.system = s.systems[t.tenant]
+	t.extend(t.system)
+	t.endTurn()
+	question := s.First.draw(t.rng)
+	if s.Share > 0 && t.rng.Float64() < s.Share {
+		question += s.Document.draw(t.rng)
+	}
+	return s.now, s.ask(t, question), true
+}
+
+func (s *chatSource) tenant() int {
+	x := s.rng.Float64() * s.weights[len(s.weights)-1]
+	low, high := 0, len(s.weights)-1
+	for low < high {
+		if mid := (low + high) / 2; s.weights[mid] < x {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+// ask makes the request of one turn. Its answer is drawn and becomes part of
+// the conversation, as an engine caches what it decodes.
+func (s *chatSource) ask(t *talk, question int) *Request {
+	t.extend(question)
+	t.endTurn()
+	s.id++
+	s.left--
+	r := &Request{
+		ID: s.id, Session: t.session, Tenant: t.tenant, Turn: t.turn,
+		Prompt: t.tokens, Output: s.Answer.draw(t.rng), ends: t.ends[:len(t.ends):len(t.ends)], talk: t,
+	}
+	t.extend(r.Output)
+	t.endTurn()
+	r.blocks = t.blocks[:len(t.blocks):len(t.blocks)]
+	t.turn++
+	return r
+}
+
+// After returns the next turn of r's conversation.
+func (s *chatSource) After(r *Request, now time.Duration) (time.Duration, *Request, bool) {
+	t := r.talk
+	if t == nil || t.turn >= t.turns || s.left <= 0 {
+		return 0, nil, false
+	}
+	think := time.Duration(logNormal(t.rng, float64(s.Think), max(s.ThinkCV, 0.1)))
+	return now + think, s.ask(t, s.User.draw(t.rng)), true
+}
