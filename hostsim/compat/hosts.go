@@ -96,7 +96,7 @@ func envoy(minor int) Host {
 	h := Host{
 		ID: fmt.Sprintf("envoy-1.%d", minor), Name: fmt.Sprintf("Envoy 1.%d", minor), table: envoyTable(minor),
 		Evidence: "measured", Source: "names registered in the released binary; behaviour of 1.36.2, 1.38.2 and 1.40.0 in our tests; proxy-wasm-cpp-host src/exports.cc",
-		Notes: []string{"foreign functions: compress, uncompress, verify_signature, expr_create, expr_evaluate, expr_delete, declare_property, set_envoy_filter_state, clear_route_cache"},
+		Notes: []string{"host calls before proxy_on_vm_start (in _initialize, main, _start) are a trap, but for proxy_log", "foreign functions: compress, uncompress, verify_signature, expr_create, expr_evaluate, expr_delete, declare_property, set_envoy_filter_state, clear_route_cache"},
 	}
 	if minor < 36 {
 		h.Evidence, h.Source = "source", "changelog of 1.33 (Go plugins run) and proxy-wasm-cpp-host at c4d7bb0; the binary was not looked into"
