@@ -195,15 +195,23 @@ func (h *Host) Advance(d time.Duration) { h.AdvanceTo(h.clock.Now().Add(d)) }
 // AdvanceTo moves a virtual clock to t. Timers (ticks, call timeouts) that come
 // due on the way fire in order of time, then of setting; after each, posted work
 // runs until none is left. It panics on a host with a real clock.
-func (h *Host) AdvanceTo(t time.Time) {
+func (h *Host) AdvanceTo(t time.Time) { h.advance(t, func() {}) }
+
+// AdvanceEach moves a virtual clock by d as Advance does, and calls each after
+// every timer and the work that followed from it: there a test answers what the
+// module has asked meanwhile, at the time at which it asked.
+func (h *Host) AdvanceEach(d time.Duration, each func()) { h.advance(h.clock.Now().Add(d), each) }
+
+func (h *Host) advance(t time.Time, each func()) {
 	if h.virtual == nil {
-		panic("hostsim: AdvanceTo needs a VirtualClock")
+		panic("hostsim: Advance needs a VirtualClock")
 	}
 	h.Run()
 	limit := h.virtual.monotonic().Add(t.Sub(h.virtual.Now()))
 	for f := h.virtual.next(limit); f != nil; f = h.virtual.next(limit) {
 		f()
 		h.Run()
+		each()
 	}
 }
 

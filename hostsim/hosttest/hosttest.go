@@ -208,12 +208,10 @@ func (f *Filter) story(from int) string {
 // Advance moves the clock by d: ticks and timeouts on the way run, handlers of
 // [Cluster] answer their calls, and upstreams answer what the filter released.
 func (f *Filter) Advance(d time.Duration) *Filter {
-	const step = 5 * time.Millisecond
 	f.say("", "--- "+d.String()+" pass")
-	for ; d > 0; d -= step {
-		f.Host.Advance(min(step, d))
-		f.settle()
-	}
+	f.settle()
+	f.Host.AdvanceEach(d, f.settle)
+	f.settle()
 	return f
 }
 

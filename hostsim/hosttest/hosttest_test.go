@@ -149,6 +149,19 @@ func TestAFilterThatWaitsForACallGoesOnWithItsReply(t *testing.T) {
 	}
 }
 
+func TestALongTimePassesQuicklyAndCallsAreAnsweredOnTheWay(t *testing.T) {
+	answered := map[time.Duration]bool{}
+	var f *Filter
+	f = load(t, "configure: tick 60000\ntick: silent; call auth /check 500", Cluster("auth", func(c *Call) {
+		answered[f.Host.Now().Sub(Start)] = true
+		c.Answer(200, "")
+	}))
+	f.Advance(time.Hour)
+	if len(answered) != 60 || !answered[time.Minute] || !answered[time.Hour] {
+		t.Errorf("calls were answered at %v", answered)
+	}
+}
+
 func TestAHeldRequestIsReleasedByTheTick(t *testing.T) {
 	f := load(t, "configure: tick 100\nrequest_headers: hold; pause\ntick: effective held; set request x-a b; resume")
 	x := f.Get("/").Held()
