@@ -28,7 +28,7 @@ type hostsimRun struct {
 	responses []httpfile.Message
 	served    int // responses taken so far
 	unknown   map[string]bool
-	out       io.Writer
+	out, errs io.Writer
 }
 
 func hostsimRunCommand() *cobra.Command {
@@ -69,7 +69,7 @@ Exit status: 0 the module ran, 1 it could not be started, or it trapped.`,
   warmpath hostsim run filter.wasm --request chat.http --fault proxy_on_request_body:1=trap`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.module, r.out = args[0], cmd.OutOrStdout()
+			r.module, r.out, r.errs = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return r.run()
 		},
 	}
@@ -96,14 +96,17 @@ Exit status: 0 the module ran, 1 it could not be started, or it trapped.`,
 type stop struct{ message string }
 
 // console is hosttest's T outside of tests.
-type console struct{ todo []func() }
+type console struct {
+	errs io.Writer
+	todo []func()
+}
 
 func (c *console) Helper()          {}
 func (c *console) Name() string     { return "run" }
 func (c *console) TempDir() string  { return os.TempDir() }
 func (c *console) Cleanup(f func()) { c.todo = append(c.todo, f) }
 func (c *console) Errorf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, strings.TrimPrefix(format, "hosttest: ")+"\n", args...)
+	fmt.Fprintf(c.errs, strings.TrimPrefix(format, "hosttest: ")+"\n", args...)
 }
 
 func (c *console) Fatalf(format string, args ...any) {
@@ -161,7 +164,7 @@ func (r *hostsimRun) run() (err error) {
 	if err != nil {
 		return err
 	}
-	c := &console{}
+	c := &console{errs: r.errs}
 	defer c.end()
 	defer func() {
 		if s, ok := recover().(stop); ok {

@@ -121,6 +121,9 @@ func TestRunTellsOfATrapWithNames(t *testing.T) {
 	if report.Trap.Callback != "proxy_on_request_body" || !strings.HasPrefix(report.Trap.Panic, "panic: ") || len(report.Trap.Stack) < 3 {
 		t.Errorf("%+v", report.Trap)
 	}
+	if _, _, errs := warmpath("hostsim", "run", at("guest.wasm"), "--fault", "on_tick:7=trap"); !strings.Contains(errs, "fault proxy_on_tick:7=trap hit nothing") {
+		t.Errorf("a fault in vain is not told: %s", errs)
+	}
 	code, _, errs = warmpath("hostsim", "run", at("guest.wasm"), "--request", at("r.http"), "--fault", "on_request_headers:2=trap")
 	if code != 1 || !strings.Contains(errs, "injected fault proxy_on_request_headers:2=trap") {
 		t.Errorf("exit %d: %s", code, errs)
