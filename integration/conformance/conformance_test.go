@@ -33,7 +33,7 @@ func run(m *testing.M) int {
 	if built["guest"], err = modules.Build(ctx, root, dir, "hostsim/testdata/guest"); err != nil {
 		panic(err)
 	}
-	for _, name := range []string{"plain", "wasi", "early"} {
+	for _, name := range []string{"plain", "wasi", "early", "exit"} {
 		if built[name], err = filepath.Abs("testdata/" + name + ".wasm"); err != nil {
 			panic(err)
 		}
