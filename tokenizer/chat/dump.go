@@ -336,16 +336,12 @@ func (d *dumper) constant(i int, word string) int {
 	return d.literal(i, word)
 }
 
-// maxMembers bounds the search for duplicates.
-const maxMembers = 1024
-
 // keep notes f's last member, or puts its value in the place of an earlier one
 // of that name.
 func (d *dumper) keep(f *container) {
 	r := d.r
 	keys := r.keys[f.firstKey:]
-	if len(keys) > maxMembers {
-		r.stop(TooMany)
+	if r.spend(len(keys)); r.stopped != Complete {
 		return
 	}
 	k := f.key

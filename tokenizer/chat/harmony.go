@@ -295,6 +295,9 @@ func simpleName(name []byte) bool {
 // harmonyAnswer writes a tool's turn under the name of the call it answers.
 func (r *Renderer) harmonyAnswer(m *message) bool {
 	var name []byte
+	if r.spend(len(r.calls)); r.stopped != Complete {
+		return false
+	}
 	for j := len(r.calls) - 1; j >= 0; j-- {
 		if c := &r.calls[j]; c.hasID && string(c.id) == string(m.callID) {
 			name = c.name

@@ -267,3 +267,36 @@ func FuzzRender(f *testing.F) {
 		}
 	})
 }
+
+// Names are compared with each other, so many of them would take a time that
+// grows with the square of the body.
+func TestWorkIsBoundedWhateverTheInput(t *testing.T) {
+	many := func(n int, item string) string {
+		items := make([]string, n)
+		for i := range items {
+			items[i] = strings.ReplaceAll(item, "#", fmt.Sprint(i))
+		}
+		return strings.Join(items, ",")
+	}
+	properties := many(20000, `"\u0070#":{"type":"string"}`)
+	required := many(20000, `"\u0070#x"`)
+	bodies := []string{
+		`{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{` + properties + `},"required":[` + required + `]}}}]}`,
+		`{"messages":[{"role":"user","content":"x"},` + many(4000, `{"role":"assistant","tool_calls":[{"id":"c#","type":"function","function":{"name":"f","arguments":"{}"}}]}`) + `]}`,
+		`{"messages":[{"role":"user","content":"x"},` + many(2000, `{"role":"assistant","tool_calls":[{"id":"c#","type":"function","function":{"name":"f","arguments":"{}"}}]}`) + `,` +
+			many(2000, `{"role":"tool","tool_call_id":"c#","content":"r"}`) + `]}`,
+		`{"messages":[{"role":"user","content":[` + many(20000, `{"type":"text","text":"\u0041#"}`) + `]}]}`,
+	}
+	r := new(Renderer)
+	for _, family := range Families() {
+		for i, body := range bodies {
+			res := r.Render(named(t, family, "vllm"), Request{Doc: scan(t, []byte(body)), Endpoint: Chat}, 0)
+			if r.work > 2*maxWork {
+				t.Errorf("%s, body %d: %d comparisons (%s)", family, i, r.work, res.Stopped)
+			}
+			if len(r.arena) > 2*len(body) {
+				t.Errorf("%s, body %d: %d bytes in the arena for %d of the body", family, i, len(r.arena), len(body))
+			}
+		}
+	}
+}

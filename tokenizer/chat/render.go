@@ -44,6 +44,7 @@ type Renderer struct {
 	keys     []keySpan // of objects being dumped
 	open     [maxDepth]container
 	replaced int // duplicate names so far
+	work     int // see spend
 }
 
 // keep is the most memory that stays with a Renderer after a large request.
@@ -83,7 +84,7 @@ func (r *Renderer) reset(t Template, req Request, maxBytes int) {
 	r.body = req.Doc.Text()
 	r.w.Reset(req.Doc)
 	r.stopped = Complete
-	r.opts, r.replaced, r.nameFirst = options{}, 0, false
+	r.opts, r.replaced, r.work, r.nameFirst = options{}, 0, 0, false
 	r.top = [numFields]int{}
 	r.breaks, r.splits, r.takeBreaks = r.breaks[:0], r.splits[:0], req.TakeBreaks
 	r.ends, r.msgs, r.calls, r.tools, r.keys = r.ends[:0], r.msgs[:0], r.calls[:0], r.tools[:0], r.keys[:0]
@@ -116,6 +117,17 @@ func (r *Renderer) cut() {
 	r.out = r.out[:n]
 	r.ends = upTo(r.ends, n)
 	r.breaks = upTo(r.breaks, n)
+}
+
+// maxWork bounds what isn't linear in the body's size: names that are compared
+// with each other. It is a few milliseconds in the module.
+const maxWork = 1 << 20
+
+// spend counts n comparisons and stops when there are too many.
+func (r *Renderer) spend(n int) {
+	if r.work += n; r.work > maxWork {
+		r.stop(TooMany)
+	}
 }
 
 // upTo drops what lies beyond n from an ascending list.

@@ -269,16 +269,29 @@ func (r *Renderer) typeObject(s *schema, indent, depth int) {
 // once stops where a property's name comes again: Python would have kept the
 // last of them.
 func (r *Renderer) once(first, name int) {
-	text := r.str(name)
+	r.spend(len(r.keys) - first)
 	for _, k := range r.keys[first:] {
-		if string(r.str(k.from)) == string(text) {
+		if r.stopped != Complete {
+			return
+		}
+		if r.sameString(k.from, name) {
 			r.stop(Unknown)
 		}
 	}
-	if len(r.keys)-first > maxMembers {
-		r.stop(TooMany)
-	}
 	r.keys = append(r.keys, keySpan{from: name})
+}
+
+// sameString tells whether the strings at a and b are the same text.
+func (r *Renderer) sameString(a, b int) bool {
+	endA, escA := r.w.StringEnd(a + 1)
+	endB, escB := r.w.StringEnd(b + 1)
+	if !escA && !escB {
+		return string(r.body[a:endA]) == string(r.body[b:endB])
+	}
+	from := len(r.arena)
+	same := string(r.str(a)) == string(r.str(b))
+	r.arena = r.arena[:from]
+	return same
 }
 
 // property writes one property; name is the index of its name's quote.
@@ -327,15 +340,14 @@ func (r *Renderer) property(name, value, required, indent, depth int) {
 
 func (r *Renderer) propertyName(name, required, indent int) {
 	r.indent(indent)
-	text := r.str(name)
-	r.put(text)
+	r.put(r.str(name))
 	if r.is(required, '[') {
-		for at := required + 1; ; {
+		for at := required + 1; r.stopped == Complete; {
 			e, ok := r.w.Element(at)
 			if !ok {
 				break
 			}
-			if r.body[e] == '"' && string(r.str(e)) == string(text) {
+			if r.spend(1); r.body[e] == '"' && r.sameString(e, name) {
 				return
 			}
 			at = r.w.Skip(e)
@@ -351,7 +363,7 @@ func (r *Renderer) unionProperty(name int, s *schema, required, indent, depth in
 		r.readSchema(e, &first)
 	}
 	described := r.is(s.description, '"')
-	above := described && !(r.is(first.description, '"') && string(r.str(first.description)) == string(r.str(s.description)))
+	above := described && !(r.is(first.description, '"') && r.sameString(first.description, s.description))
 	if above {
 		r.comment(s.description, indent)
 	}
@@ -375,7 +387,7 @@ func (r *Renderer) unionProperty(name int, s *schema, required, indent, depth in
 		r.lit(" | ")
 		r.nullableType(e, &v, indent+3, depth)
 		comment := false
-		if (n > 0 || !above) && r.is(v.description, '"') && !(described && string(r.str(v.description)) == string(r.str(s.description))) {
+		if (n > 0 || !above) && r.is(v.description, '"') && !(described && r.sameString(v.description, s.description)) {
 			r.lit(" // ")
 			r.put(r.str(v.description))
 			comment = true
