@@ -282,8 +282,8 @@ func (s *Stream) RequestHeld() (held bool, bytes int) { return s.req.held() }
 // ResponseHeld is RequestHeld of the response.
 func (s *Stream) ResponseHeld() (held bool, bytes int) { return s.resp.held() }
 
-// SetBufferLimit overrides PluginConfig.BufferLimitBytes (a route's
-// request_body_buffer_limit); negative: no limit.
+// SetBufferLimit overrides PluginConfig.BufferLimitBytes (in Envoy a route's
+// request_body_buffer_limit does where it is the larger); negative: no limit.
 func (s *Stream) SetBufferLimit(bytes int) { s.limit = bytes }
 
 // FilterState returns what the module wrote by proxy_set_property, key without

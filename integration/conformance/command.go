@@ -14,6 +14,7 @@ import (
 type Setup struct {
 	HTTP1            bool          // both sides speak HTTP/1.1; otherwise HTTP/2
 	BufferLimitBytes int           // of the listener, for HTTP/1.1; 0: 1 MiB
+	RouteLimitBytes  int           // the route's request_body_buffer_limit; 0: none
 	WindowBytes      int           // of HTTP/2 streams, which bounds their buffers; 0: Envoy's default
 	IdleTimeout      time.Duration // stream_idle_timeout; 0: none
 	ShowMain         bool          // the main thread's VMs are in the transcript too
@@ -58,6 +59,8 @@ func parseListener(s *Setup, input []string) error {
 			}
 		case "buffer_limit_bytes":
 			s.BufferLimitBytes, err = strconv.Atoi(value)
+		case "request_body_buffer_limit":
+			s.RouteLimitBytes, err = strconv.Atoi(value)
 		case "initial_stream_window_size":
 			s.WindowBytes, err = strconv.Atoi(value)
 		case "stream_idle_timeout":

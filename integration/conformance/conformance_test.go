@@ -38,6 +38,10 @@ func run(m *testing.M) int {
 			panic(err)
 		}
 	}
+	built["corrupt"] = filepath.Join(dir, "corrupt.wasm")
+	if err := os.WriteFile(built["corrupt"], []byte("no wasm"), 0o644); err != nil {
+		panic(err)
+	}
 	return m.Run()
 }
 

@@ -117,10 +117,14 @@ func (e *Envoy) listenerOf(scenario string, s *Setup, p *PluginSetup, port int) 
 		"type_urls":     []any{typePrefix + "extensions.filters.http.wasm.v3.Wasm"},
 	}}
 	to := tree{"cluster": s.cluster(), "timeout": "0s"}
+	plain := tree{"name": routeName, "match": tree{"prefix": "/"}, "route": to}
+	if s.RouteLimitBytes > 0 {
+		plain["request_body_buffer_limit"] = s.RouteLimitBytes
+	}
 	m := e.manager("story", []any{filter}, tree{
 		"virtual_hosts": []any{tree{"name": "story", "domains": []any{"*"}, "routes": []any{
 			tree{"name": routeMoved, "match": tree{"prefix": "/", "headers": []any{tree{"name": headerMove, "present_match": true}}}, "route": to},
-			tree{"name": routeName, "match": tree{"prefix": "/"}, "route": to},
+			plain,
 		}}},
 	})
 	m["codec_type"] = "HTTP2"

@@ -18,6 +18,7 @@ type envoyProxy struct {
 	journal  *journal
 	scenario string
 	setup    *Setup
+	vmIDs    map[string]bool       // of all its plugins so far; guarded by e.mu
 	ports    map[string]int        // by plugin
 	peers    map[string]clientSide // by plugin
 }
@@ -37,7 +38,7 @@ func (p *envoyProxy) moduleLine(thread, text string) {
 		return
 	}
 	vmID := words[len(words)-1]
-	if !slices.ContainsFunc(p.setup.Plugins, func(pl *PluginSetup) bool { return pl.VMID == vmID }) {
+	if !p.vmIDs[vmID] {
 		return // of the scenario before
 	}
 	vm := "worker_0"
@@ -47,10 +48,21 @@ func (p *envoyProxy) moduleLine(thread, text string) {
 	p.journal.add(event{stream: vm, line: message})
 }
 
-func (p *envoyProxy) start(ctx context.Context, s *Setup) error {
+// known makes the lines of the plugins' VMs the scenario's own.
+func (p *envoyProxy) known(s *Setup) {
 	p.e.mu.Lock()
+	defer p.e.mu.Unlock()
 	p.setup = s
-	p.e.mu.Unlock()
+	if p.vmIDs == nil {
+		p.vmIDs = map[string]bool{}
+	}
+	for _, pl := range s.Plugins {
+		p.vmIDs[pl.VMID] = true
+	}
+}
+
+func (p *envoyProxy) start(ctx context.Context, s *Setup) error {
+	p.known(s)
 	var listeners []any
 	for _, pl := range s.Plugins {
 		if err := p.e.put(p.e.filterPath(p.scenario, pl), p.e.filterConfig(p.scenario, pl)); err != nil {
@@ -113,6 +125,7 @@ func (p *envoyProxy) inForce(ctx context.Context, pl *PluginSetup, accepted, ref
 }
 
 func (p *envoyProxy) reconfigure(ctx context.Context, s *Setup, which int) error {
+	p.known(s)
 	pl := s.Plugins[which]
 	accepted, refused, err := p.outcomes(ctx, pl)
 	if err != nil {

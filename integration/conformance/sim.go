@@ -75,7 +75,7 @@ func (p *simProxy) deploy(ctx context.Context, pl *PluginSetup) error {
 	if m == nil {
 		var err error
 		if m, err = p.host.Compile(ctx, pl.Module, p.sim.Modules[pl.Module]); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errRefused, err)
 		}
 		p.modules[pl.Module] = m
 	}

@@ -106,15 +106,19 @@ func (s *simStream) answering(a Action) *hostsim.HeaderMap {
 const defaultWindowBytes = 16 << 20
 
 // bufferLimit is how much of a body a filter may hold. With HTTP/2 it is the
-// window of a stream, whatever the listener says.
+// window of a stream, whatever the listener says; a route may lift it.
 func (s *Setup) bufferLimit() int {
+	limit := s.WindowBytes
 	switch {
 	case s.HTTP1:
-		return s.BufferLimitBytes
-	case s.WindowBytes > 0:
-		return s.WindowBytes
+		limit = s.BufferLimitBytes
+		if limit == 0 {
+			limit = 1 << 20
+		}
+	case limit == 0:
+		limit = defaultWindowBytes
 	}
-	return defaultWindowBytes
+	return max(limit, s.RouteLimitBytes)
 }
 
 // restartIdle is the connection manager's stream_idle_timeout: it counts from
