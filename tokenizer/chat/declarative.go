@@ -168,6 +168,7 @@ type declParser struct {
 	err  error
 }
 
+//go:noinline
 func (p *declParser) fail(place, fault, remedy string) {
 	if p.err == nil {
 		p.err = &PlaceError{place, fault, remedy}

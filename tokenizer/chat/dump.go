@@ -47,15 +47,21 @@ func (d *dumper) value(i int) int {
 }
 
 // ok tells whether to go on.
+//
+//go:noinline
 func (d *dumper) ok() bool { return !d.invalid && d.r.going() }
 
 // fail ends the dump: src is no JSON.
+//
+//go:noinline
 func (d *dumper) fail(i int) int {
 	d.invalid = true
 	return i
 }
 
 // line begins a new line.
+//
+//go:noinline
 func (d *dumper) line(out []byte, level int) []byte {
 	out = append(out, '\n')
 	n := d.indent * level

@@ -14,6 +14,8 @@ const (
 	roleDeveloper
 )
 
+//
+//go:noinline
 func roleOf(name []byte) role {
 	switch string(name) {
 	case "system":
