@@ -172,6 +172,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	result := benchReport{Machine: machine(), Rounds: *rounds}
 	for _, v := range some {
+		fmt.Fprintf(stderr, "measure %s in %s, %d rounds\n", v.Name, *hostNames, *rounds)
 		if err := c.benchOne(ctx, v, folder, corpora, hosts, &result); err != nil {
 			return fmt.Errorf("%s: %w", v.Name, err)
 		}
