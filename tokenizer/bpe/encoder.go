@@ -83,7 +83,7 @@ func New(v *vocab.Vocab, c Config) *Encoder {
 	e := &Encoder{
 		v: v, kind: v.Kind, cache: make([][2]entry, 1<<(log-1)), shift: 65 - log,
 		table: v.Table(), pairs: make([]uint32, 1<<14),
-		chars: make([]char, 1<<charBits),
+		chars: make([]char, 1<<charBits), long: long{block: blockBytes},
 	}
 	e.raw.set(v, v.RawAdded)
 	e.plain.set(v, v.NormalAdded)
@@ -412,13 +412,11 @@ func loadEnd(b []byte) (low, high uint64) {
 	return low, high
 }
 
-// cost is what a piece of n bytes costs, whatever the caches hold: a unit a byte. Pieces that
-// are merged with a heap take longer, by a factor that grows with the heap's depth and with
-// what falls out of the processor's caches: measured 10 to 16 at 1,000 bytes, 26 to 45 at
-// 100,000.
+// cost is what a piece of n bytes costs, whatever the caches hold: a unit a byte, and more for
+// pieces that are merged with a heap.
 func cost(n int) int {
 	if n > shortBytes {
-		return n * 4 * (bits.Len(uint(n)) - 6)
+		return n * longUnits
 	}
 	return n
 }

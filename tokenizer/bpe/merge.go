@@ -10,8 +10,6 @@ const (
 	// shortBytes is the longest piece that is merged by scanning for the lowest rank; above it a
 	// heap is faster.
 	shortBytes = 80
-	// keptBytes is the longest piece whose scratch memory, 2.6 MB, is kept for the next one.
-	keptBytes = 64 << 10
 )
 
 const none = uint32(vocab.None)
@@ -108,15 +106,14 @@ func (e *Encoder) char(p []byte, size int, before, after byte) uint32 {
 }
 
 // first returns the symbol that merging begins with at p[i]: a character that may be taken
-// whole, or a byte.
+// whole, or a byte. p may end within a character where it is a part of a longer piece.
 func (e *Encoder) first(p []byte, i int) (token uint32, size int) {
 	c := p[i]
-	if c >= 0xc2 {
+	if size := sequence(c); c >= 0xc2 && i+size <= len(p) {
 		before, after := byte(0x80), byte(0x80)
 		if i > 0 {
 			before = p[i-1]
 		}
-		size := sequence(c)
 		if i+size < len(p) {
 			after = p[i+size]
 		}
@@ -234,157 +231,4 @@ func sequence(c byte) int {
 		return 3
 	}
 	return 4
-}
-
-// long is the scratch memory of longer pieces: 32 to 40 bytes a byte of the longest piece so
-// far.
-type long struct {
-	at   []symbol // by first byte; one more for the end
-	heap []uint64 // rank << 32 | first byte
-}
-
-// symbol of a longer piece. What one step of merging reads lies side by side: with 100 KB in
-// one piece nothing else is in the processor's caches.
-type symbol struct {
-	hash       uint64 // of all bytes before
-	token      uint32
-	rank       uint32 // index of what it and the next become
-	next, back int32  // first byte of the neighbours
-}
-
-func (l *long) fit(n int) {
-	if cap(l.at) <= n {
-		l.at, l.heap = make([]symbol, n+1), make([]uint64, 0, n)
-	}
-	l.at, l.heap = l.at[:n+1], l.heap[:0]
-}
-
-// mergeLong is mergeShort with a heap. An entry of the heap is stale if its symbol has another
-// rank by now.
-func (e *Encoder) mergeLong(dst []uint32, p []byte) []uint32 {
-	l := &e.long
-	l.fit(len(p))
-	h := uint64(0)
-	l.at[0].hash = 0
-	for i, c := range p {
-		h = (h + uint64(c) + 1) * vocab.Multiplier
-		l.at[i+1].hash = h
-	}
-	if index := e.whole(h, p); index != none {
-		return append(dst, e.v.ID(index))
-	}
-	back := int32(-1)
-	for i := 0; i < len(p); {
-		token, size := e.first(p, i)
-		s := &l.at[i]
-		s.token, s.back, s.next = token, back, int32(i+size)
-		back = int32(i)
-		i += size
-	}
-	for i := 0; i < len(p); i = int(l.at[i].next) {
-		if rank := e.becomes(p, i); rank != none {
-			l.heap = append(l.heap, uint64(rank)<<32|uint64(i))
-		}
-	}
-	heapify(l.heap)
-	for len(l.heap) > 0 {
-		top := l.heap[0]
-		i, rank := int(uint32(top)), uint32(top>>32)
-		s := &l.at[i]
-		if s.rank != rank {
-			l.heap = pop(l.heap)
-			continue
-		}
-		gone := &l.at[s.next]
-		s.token, s.next, gone.rank = rank, gone.next, none
-		if int(s.next) < len(p) {
-			l.at[s.next].back = int32(i)
-		}
-		if rank := e.becomes(p, i); rank != none {
-			l.heap[0] = uint64(rank)<<32 | uint64(i)
-			down(l.heap, 0)
-		} else {
-			l.heap = pop(l.heap)
-		}
-		if before := int(s.back); before >= 0 {
-			if rank := e.becomes(p, before); rank != none {
-				l.heap = push(l.heap, uint64(rank)<<32|uint64(before))
-			}
-		}
-	}
-	for i := 0; i < len(p); i = int(l.at[i].next) {
-		dst = append(dst, e.v.ID(l.at[i].token))
-	}
-	if len(p) > keptBytes {
-		*l = long{}
-	}
-	return dst
-}
-
-// becomes notes and returns the token of the symbol at i and the one after it.
-func (e *Encoder) becomes(p []byte, i int) uint32 {
-	s := &e.long.at[i]
-	s.rank = none
-	if int(s.next) < len(p) {
-		end := int(e.long.at[s.next].next)
-		if n := end - i; n <= e.v.Longest {
-			s.rank = e.v.Find(e.long.at[end].hash-s.hash*e.powers[n], p[i:end])
-		}
-	}
-	return s.rank
-}
-
-// A heap of four children a node: half as deep as a binary one.
-
-func heapify(h []uint64) {
-	for i := (len(h) - 2) / 4; i >= 0 && len(h) > 1; i-- {
-		down(h, i)
-	}
-}
-
-func pop(h []uint64) []uint64 {
-	last := len(h) - 1
-	h[0] = h[last]
-	h = h[:last]
-	if last > 1 {
-		down(h, 0)
-	}
-	return h
-}
-
-func push(h []uint64, x uint64) []uint64 {
-	h = append(h, x)
-	i := len(h) - 1
-	for i > 0 {
-		parent := (i - 1) / 4
-		if h[parent] <= x {
-			break
-		}
-		h[i] = h[parent]
-		i = parent
-	}
-	h[i] = x
-	return h
-}
-
-func down(h []uint64, i int) {
-	x := h[i]
-	for {
-		child := 4*i + 1
-		if child >= len(h) {
-			break
-		}
-		least, at := h[child], child
-		for j := child + 1; j < min(child+4, len(h)); j++ {
-			if h[j] < least {
-				least, at = h[j], j
-			}
-		}
-		if least >= x {
-			break
-		}
-		h[i] = least
-		i = at
-	}
-	h[i] = x
 }

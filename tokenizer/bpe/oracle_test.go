@@ -149,6 +149,11 @@ func TestMergingByBytesIsMergingByPairsWhateverTheOrderOfTheMerges(t *testing.T)
 			letters := rapid.SampledFrom([]string{"ab", "aabbbc中丁", "a中丁"}).Draw(t, "letters")
 			word := rapid.StringOfN(rapid.SampledFrom([]rune(letters)), n, n, -1).Draw(t, "word")
 			want := oracle(s, word)
+			// Long pieces are merged in blocks: the smaller they are, the more joints.
+			e.long.block = rapid.SampledFrom([]int{4, 5, 7, 16, 64}).Draw(t, "block")
+			if got := e.mergeLong(nil, []byte(word)); !equal(got, want) {
+				t.Fatalf("%q in blocks of %d is %v, by pairs %v", word, e.long.block, got, want)
+			}
 			for range 2 { // the second time from the cache
 				got, r := e.Encode(nil, []byte(word), Options{})
 				if !equal(got, want) || r.Covered != len(word) {
