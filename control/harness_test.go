@@ -224,6 +224,7 @@ type gateway struct {
 	entries        map[uint64]table.Entry
 	roster         map[uint16]wire.Worker
 	loads          map[uint16]wire.Load
+	caches         map[uint16]wire.Cache
 	policy, exact  string
 	ready          []wire.Ready // sent with every batch
 	sets           []byte
@@ -280,6 +281,9 @@ func (g *gateway) poll(wait time.Duration) bool {
 		case wire.SectionLoads:
 			g.loads = map[uint16]wire.Load{}
 			return wire.ForEachLoad(s.Payload, func(l *wire.Load) error { g.loads[l.Ref] = *l; return nil })
+		case wire.SectionCaches:
+			g.caches = map[uint16]wire.Cache{}
+			return wire.ForEachCache(s.Payload, func(c *wire.Cache) error { g.caches[c.Ref] = *c; return nil })
 		case wire.SectionPolicy:
 			g.policy, g.exact = string(s.Payload), ""
 		case wire.SectionExact:

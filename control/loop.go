@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/warmpath/warmpath/control/discovery"
@@ -121,7 +122,9 @@ func (s *Service) publishLoads(now time.Time) {
 		if w.AvoidUntil.After(now) {
 			r.AvoidUntil = w.AvoidUntil
 		}
-		if st, ok := s.index.Worker(w.Ref); ok {
+		if st, ok := s.index.Worker(w.Ref, now); ok {
+			r.TailAt = st.TailAt
+			r.Cache = wire.Cache{FreeTokens: uint32(min(st.FreeTokens, math.MaxUint32)), RecentTokens: uint32(min(st.RecentTokens, math.MaxUint32))}
 			r.Trust, r.PrefillRate, r.DecodeSecondsPerToken = float32(st.Trust), float32(st.PrefillRate), float32(st.DecodeSeconds)
 		}
 		records = append(records, r)

@@ -429,7 +429,7 @@ func (s *Service) ResetIndex() {
 }
 
 func workerSpec(w discovery.Worker) index.WorkerSpec {
-	return index.WorkerSpec{Ref: w.Ref, Pool: w.Pool, CapacityTokens: w.CapacityTokens, BlockTokens: w.BlockTokens, PrefillRate: w.PrefillTokensPerSecond}
+	return index.WorkerSpec{Ref: w.Ref, Pool: w.Pool, CapacityTokens: w.CapacityTokens, CapacityAssumed: w.CapacityAssumed, BlockTokens: w.BlockTokens, PrefillRate: w.PrefillTokensPerSecond}
 }
 
 func poolsOf(specs []discovery.Spec) []string {

@@ -40,7 +40,7 @@ func (s *Service) Status() api.Status {
 		if _, ok := s.policy.Load().poolIndex(w.Pool); !ok {
 			a.Reason = "pool " + w.Pool + " is not in the policy"
 		}
-		if st, ok := s.index.Worker(w.Ref); ok {
+		if st, ok := s.index.Worker(w.Ref, now); ok {
 			a.Trust, a.Entries, a.CoveredTokens, a.PrefillRate, a.DecodeSeconds = st.Trust, st.Entries, st.CoveredTokens, st.PrefillRate, st.DecodeSeconds
 		}
 		out.Workers = append(out.Workers, a)

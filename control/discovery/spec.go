@@ -32,6 +32,8 @@ type Spec struct {
 	// CapacityTokens is the size of the prefix cache in tokens. 0 means unknown:
 	// DefaultCapacityTokens is assumed.
 	CapacityTokens int `yaml:"capacity_tokens" json:"capacity_tokens,omitempty"`
+	// CapacityAssumed: CapacityTokens is the default, because nobody said better.
+	CapacityAssumed bool `yaml:"-" json:"-"`
 	// BlockTokens is the engine's cache block in tokens; DefaultBlockTokens when 0.
 	BlockTokens int `yaml:"block_tokens" json:"block_tokens,omitempty"`
 	// PrefillTokensPerSecond is the starting point of the learned rate; 0 unknown.
@@ -157,6 +159,7 @@ func check(source string, in []Spec, lines []int) ([]Spec, error) {
 		if !ValidPool(s.Pool) {
 			bad("pool", fmt.Sprintf("%q is not a pool name", s.Pool), "1 to 40 of a-z, 0-9 and -")
 		}
+		s.CapacityAssumed = s.CapacityAssumed || s.CapacityTokens == 0
 		for _, f := range []struct {
 			name  string
 			value *int

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
 )
 
 // Config bounds an Index. Zero values take the defaults.
@@ -25,8 +27,10 @@ type WorkerSpec struct {
 	Ref            uint16
 	Pool           string
 	CapacityTokens int
-	BlockTokens    int
-	PrefillRate    float64 // tokens/s, starting point of the learned rate; 0 unknown
+	// CapacityAssumed: nobody said how large the cache is, so nothing is said of what is free in it.
+	CapacityAssumed bool
+	BlockTokens     int
+	PrefillRate     float64 // tokens/s, starting point of the learned rate; 0 unknown
 }
 
 // RequestID names one request: ids are unique within a gateway's boot only.
@@ -40,7 +44,9 @@ type Dispatch struct {
 	Request     RequestID
 	Chosen      uint16 // 0: nobody was chosen
 	PromptUnits uint32
-	Path        []Checkpoint // ascending by End; copied
+	// MatchedUnits of the prompt were expected in the chosen worker's cache.
+	MatchedUnits uint32
+	Path         []Checkpoint // ascending by End; copied
 	// Idle: nothing waited and hardly anything ran at the chosen worker, so the
 	// time to the first token will be prefill time.
 	Idle bool
@@ -105,6 +111,7 @@ type Index struct {
 	restored map[uint16]*restoredModel
 	pending  pendingSet
 	seq      uint64
+	times    timeline // of seq
 	counters Counters
 }
 
@@ -147,6 +154,7 @@ func (x *Index) AddWorker(w WorkerSpec) {
 		delete(x.restored, w.Ref)
 	}
 	m.capacityTokens, m.blockTokens = w.CapacityTokens, w.BlockTokens
+	m.capacityAssumed = w.CapacityAssumed
 	for x.store.bytes() > x.cfg.MaxBytes && x.evictOldest(64) {
 	}
 	x.counters.EvictedCapacity += uint64(m.shrink(x.capacityUnits(m)))
@@ -190,7 +198,7 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 		x.counters.Malformed++
 		return
 	}
-	x.seq++
+	x.step(now)
 	p := pending{id: d.Request, at: now, seq: x.seq, chosen: d.Chosen, idle: d.Idle, promptUnits: d.PromptUnits, path: slices.Clone(d.Path)}
 	m := x.models[d.Chosen]
 	switch {
@@ -199,7 +207,12 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 			x.counters.UnknownRef++
 		}
 		p.chosen = 0
-	case len(d.Path) > 0:
+	case d.Observe:
+	default:
+		p.counted, p.work = true, float64(d.PromptUnits-min(d.MatchedUnits, d.PromptUnits))*fingerprint.UnitTokens
+		x.learned[d.Chosen].recent.add(p.work, now)
+	}
+	if m != nil && len(d.Path) > 0 {
 		_, p.confirmed = m.deepest(d.Path)
 		x.poolOf(m.pool).saw(d.Path)
 		if !d.Observe {
@@ -228,6 +241,7 @@ func (x *Index) Done(d Done, now time.Time) {
 	}
 	chosen := x.models[p.chosen]
 	answered := d.Outcome == Complete || d.Outcome == ClientAbort && d.TTFT >= 0
+	x.moveWork(&p, &d, answered, now)
 	if !answered {
 		x.undo(chosen, &p)
 		return
@@ -247,7 +261,7 @@ func (x *Index) Done(d Done, now time.Time) {
 	}
 	// Whoever answered has computed the whole prompt, and an engine counts a
 	// block's age from the end of the request that used it last.
-	x.seq++
+	x.step(now)
 	if !x.insert(served, p.path) {
 		return
 	}
@@ -443,10 +457,17 @@ type WorkerStats struct {
 	Trust         float64 // 0..1
 	PrefillRate   float64 // tokens/s, 0 unknown
 	DecodeSeconds float64 // per token, 0 unknown
+	// FreeTokens fit without pushing anything out. It is 0 and TailAt zero while the size of
+	// the cache is not known.
+	FreeTokens float64
+	// TailAt is when what would be pushed out next was used last, or some time after; zero unknown.
+	TailAt time.Time
+	// RecentTokens is the uncached work sent there, each token fading by 1/e in 10 s.
+	RecentTokens float64
 }
 
 // Worker returns what is known about a live ref.
-func (x *Index) Worker(ref uint16) (WorkerStats, bool) {
+func (x *Index) Worker(ref uint16, now time.Time) (WorkerStats, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	m := x.models[ref]
@@ -454,10 +475,15 @@ func (x *Index) Worker(ref uint16) (WorkerStats, bool) {
 		return WorkerStats{}, false
 	}
 	l := x.learned[ref]
-	return WorkerStats{
+	s := WorkerStats{
 		Ref: ref, Entries: len(m.at), CoveredTokens: float64(m.units) * x.poolOf(m.pool).tokensPerUnit,
-		Trust: l.trust, PrefillRate: l.prefillRate, DecodeSeconds: l.decodeSeconds,
-	}, true
+		Trust: l.trust, PrefillRate: l.prefillRate, DecodeSeconds: l.decodeSeconds, RecentTokens: l.recent.at(now),
+	}
+	if !m.capacityAssumed && m.oldest != 0 {
+		s.FreeTokens = max(0, float64(m.capacityTokens)-s.CoveredTokens)
+		s.TailAt = x.times.of(m.node(m.oldest).touched)
+	}
+	return s, true
 }
 
 // validPath checks what every path must be: positions ascending, at most 256,

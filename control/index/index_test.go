@@ -117,7 +117,7 @@ func TestTrustFollowsWhatTheEngineConfirms(t *testing.T) {
 		d := complete(x.request(1, text), 1)
 		d.PredictedTokens, d.CachedTokens, d.PromptTokens = 640, cached, 640
 		x.Done(d, epoch)
-		s, _ := x.Worker(1)
+		s, _ := x.Worker(1, epoch)
 		return s.Trust
 	}
 	if trust := ask(640); trust != 1 {
@@ -157,7 +157,7 @@ func TestASiblingOnTheWayIsNoProofAgainstTheWorker(t *testing.T) {
 	d.PredictedTokens, d.CachedTokens, d.PromptTokens = 512, 0, 512 // the first isn't computed yet
 	x.Done(d, epoch)
 	x.Done(complete(first, 1), epoch)
-	if s, _ := x.Worker(1); s.Trust != 1 {
+	if s, _ := x.Worker(1, epoch); s.Trust != 1 {
 		t.Errorf("trust %v", s.Trust)
 	}
 	wantHolders(t, x, "abcdefgh", 1)
@@ -183,11 +183,11 @@ func TestGeneratedTextTakesRoomUntilTheNextTurnCoversIt(t *testing.T) {
 	d := complete(x.request(1, "ab"), 1)
 	d.OutputTokens = 160
 	x.Done(d, epoch)
-	if s, _ := x.Worker(1); s.CoveredTokens != 8*16+160 {
+	if s, _ := x.Worker(1, epoch); s.CoveredTokens != 8*16+160 {
 		t.Errorf("covers %v", s.CoveredTokens)
 	}
 	x.request(1, "abcdefgh")
-	if s, _ := x.Worker(1); s.CoveredTokens != 32*16 {
+	if s, _ := x.Worker(1, epoch); s.CoveredTokens != 32*16 {
 		t.Errorf("covers %v after the next turn", s.CoveredTokens)
 	}
 }
@@ -316,7 +316,7 @@ func TestRatesAreLearnedFromIdleWorkersOnly(t *testing.T) {
 		d := complete(id, 1)
 		d.PromptTokens, d.CachedTokens, d.OutputTokens, d.TTFT, d.Total = 2000, 0, 101, ttft, ttft+2*time.Second
 		x.Done(d, epoch)
-		s, _ := x.Worker(1)
+		s, _ := x.Worker(1, epoch)
 		return s
 	}
 	if s := ask(false, 10*time.Second); s.PrefillRate != 0 || s.DecodeSeconds != 0.02 {
@@ -430,7 +430,7 @@ func TestAnOldSnapshotIsBelievedByHalf(t *testing.T) {
 	d := complete(y.request(1, "abcdefgh"), 1)
 	d.PredictedTokens, d.CachedTokens, d.PromptTokens = 512, 0, 512
 	y.Done(d, epoch)
-	if s, _ := y.Worker(1); s.Trust != 0.5 {
+	if s, _ := y.Worker(1, epoch); s.Trust != 0.5 {
 		t.Errorf("trust %v", s.Trust)
 	}
 }

@@ -5,6 +5,7 @@ type learned struct {
 	trust         float64
 	prefillRate   float64
 	decodeSeconds float64
+	recent        fading
 }
 
 func newLearned(rate float64) *learned { return &learned{trust: 1, prefillRate: rate} }

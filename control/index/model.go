@@ -10,10 +10,12 @@ type model struct {
 	ref            uint16
 	pool           string
 	capacityTokens int
-	blockTokens    int
-	at             map[uint64]uint32 // fingerprint -> node
-	newest, oldest uint32
-	units          uint64 // sum of what the nodes cover, tails included
+	// capacityAssumed: capacityTokens is a guess.
+	capacityAssumed bool
+	blockTokens     int
+	at              map[uint64]uint32 // fingerprint -> node
+	newest, oldest  uint32
+	units           uint64 // sum of what the nodes cover, tails included
 }
 
 func newModel(s *store, ref uint16) *model {

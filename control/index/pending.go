@@ -12,6 +12,8 @@ type pending struct {
 	inserted    bool   // the path stands in the chosen worker's model because of it
 	confirmed   uint32 // units proven at the chosen worker when it was dispatched
 	promptUnits uint32
+	counted     bool    // work stands in the chosen worker's recent work
+	work        float64 // uncached tokens
 	path        []Checkpoint
 }
 

@@ -153,7 +153,7 @@ func (in *Ingest) apply(gateway string, r reports, busy map[uint16]bool, now tim
 				path = append(path, rep.Checkpoint(i))
 			}
 			in.Index.Dispatch(index.Dispatch{
-				Request: id, Chosen: rep.Chosen, PromptUnits: rep.PromptUnits,
+				Request: id, Chosen: rep.Chosen, PromptUnits: rep.PromptUnits, MatchedUnits: rep.MatchedUnits,
 				Path: path, Idle: !busy[rep.Chosen], Observe: in.Observing(rep.Pool),
 			}, now)
 		case wire.Done:

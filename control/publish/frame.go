@@ -16,6 +16,9 @@ import (
 // from.
 type Load struct {
 	wire.Load
+	// Cache is sent beside it, in the CACHES section; its Ref and age are filled in.
+	Cache      wire.Cache
+	TailAt     time.Time // when what goes next from the cache was used last; zero unknown
 	At         time.Time // of the report; zero never
 	AvoidUntil time.Time
 }
@@ -97,6 +100,20 @@ func (l *loadSection) payload(b []byte, now time.Time) []byte {
 	return b
 }
 
+// caches is the CACHES section that goes with the loads.
+func (l *loadSection) caches(b []byte, now time.Time) []byte {
+	for i := range l.records {
+		r := &l.records[i]
+		c := r.Cache
+		c.Ref, c.TailAgeMillis = r.Ref, 0
+		if !r.TailAt.IsZero() {
+			c.TailAgeMillis = max(1, millis(now.Sub(r.TailAt)))
+		}
+		b = wire.AppendCache(b, &c)
+	}
+	return b
+}
+
 func millis(d time.Duration) uint32 {
 	return uint32(min(max(d.Milliseconds(), 0), math.MaxUint32-1))
 }
@@ -171,6 +188,7 @@ func (t *Table) about(b []byte, now time.Time, want func(at uint64) bool) []byte
 	}
 	if want(t.loads.at) {
 		b = wire.AppendSection(b, wire.SectionLoads, t.loads.payload(nil, now))
+		b = wire.AppendSection(b, wire.SectionCaches, t.loads.caches(nil, now))
 	}
 	if want(t.policy.at) {
 		b = wire.AppendSection(b, wire.SectionPolicy, t.policy.payload)

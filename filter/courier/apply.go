@@ -28,6 +28,7 @@ type sections struct {
 	geometry                     *wire.Geometry
 	roster, loads, policy, sets  []byte
 	exact                        []byte // goes with policy
+	caches                       []byte // goes with loads
 	puts, removes, digests       []byte
 	hasRoster, hasLoads, hasSets bool
 }
@@ -79,6 +80,9 @@ func split(frame []byte) (parts sections, err error) {
 		case wire.SectionLoads:
 			parts.loads, parts.hasLoads = b, true
 			return wire.ForEachLoad(b, func(*wire.Load) error { return nil })
+		case wire.SectionCaches:
+			parts.caches = b
+			return wire.ForEachCache(b, func(*wire.Cache) error { return nil })
 		case wire.SectionPolicy:
 			parts.policy = b
 			_, err := policy.Parse(b)
@@ -122,7 +126,7 @@ func (c *Courier) writeRecords(parts *sections) bool {
 		c.meta.PolicyVersion++
 	}
 	if parts.hasLoads {
-		if !c.write(keys.LoadsKey, parts.loads) {
+		if !c.write(keys.LoadsKey, parts.loads) || !c.writeCaches(parts.caches) {
 			return false
 		}
 		c.meta.LoadsVersion++
@@ -134,6 +138,14 @@ func (c *Courier) writeRecords(parts *sections) bool {
 		c.meta.SetsVersion++
 	}
 	return true
+}
+
+// writeCaches replaces the CACHES section; one that did not come says nothing.
+func (c *Courier) writeCaches(payload []byte) bool {
+	if len(payload) == 0 {
+		return c.empty(c.fleet.Keys.CachesKey)
+	}
+	return c.write(c.fleet.Keys.CachesKey, payload)
 }
 
 // applyUpdate writes entry changes page by page until the slice is spent. The

@@ -42,6 +42,8 @@ type Fleet struct {
 	Vocabularies *vocabs.Set
 	// Own is what this VM has in flight.
 	Own *books.Tally
+	// Recent is the uncached work that this VM has sent out lately.
+	Recent *books.Recent
 	// Nonce names this VM's boot: a slot that changes hands is told by it.
 	Nonce uint64
 
@@ -83,7 +85,7 @@ type Fleet struct {
 func New(deployment string, m *metrics.Set, rng *route.Rand) *Fleet {
 	keys := NewKeys(deployment)
 	f := &Fleet{
-		Keys: keys, Own: books.NewTally(), metrics: m,
+		Keys: keys, Own: books.NewTally(), Recent: books.NewRecent(), metrics: m,
 		Nonce: rand.Uint64() ^ rng.Uint64(),
 	}
 	f.Pages.keys = keys

@@ -322,3 +322,41 @@ func TestExcludedNamesBecomeRefs(t *testing.T) {
 		t.Errorf("no names gave %v", got)
 	}
 }
+
+// TestAViewHasWhatTheCostRuleReads: what control knows of caches and recent
+// work, this VM's own work added as it is, and nothing of it when control says
+// nothing or sends rubbish.
+func TestAViewHasWhatTheCostRuleReads(t *testing.T) {
+	host := proxy(t)
+	f := vm(t)
+	f.Refresh(host.Clock)
+	keys := wire.NewKeys("default")
+	view := func() route.Worker {
+		host.Clock += int64(time.Second)
+		version := uint64(host.Clock)
+		publish(host, 2, version, onePool)
+		put(host, keys.Loads(), wire.AppendLoad(nil, &wire.Load{Ref: 1, State: 1, Trust: 1, DecodeSecondsPerToken: 0.25}))
+		f.Refresh(host.Clock)
+		return f.pools[0].View.Workers[0]
+	}
+	if w := view(); w.FreeTokens != 0 || w.TailAge != 0 || w.RecentTokens != 0 || w.DecodeSeconds != 0.25 {
+		t.Errorf("without a caches section: %+v", w)
+	}
+	put(host, keys.Caches(), wire.AppendCache(nil, &wire.Cache{Ref: 1, FreeTokens: 500, TailAgeMillis: 9000, RecentTokens: 3000}))
+	if w := view(); w.FreeTokens != 500 || w.TailAge != 9*time.Second || w.RecentTokens != 3000 {
+		t.Errorf("as control says: %+v", w)
+	}
+	f.Recent.Add(1, 2000, host.Clock)
+	f.Touched(1)
+	if w := f.pools[0].View.Workers[0]; w.RecentTokens != 5000 {
+		t.Errorf("others' 3000 and own 2000 are %v", w.RecentTokens)
+	}
+	// Control's next word contains the own part.
+	if w := view(); w.RecentTokens != 3000 {
+		t.Errorf("control has learned of the own work, and the sum is %v", w.RecentTokens)
+	}
+	put(host, keys.Caches(), []byte("rubbish"))
+	if w := view(); w.FreeTokens != 0 || w.TailAge != 0 || w.State != route.Healthy {
+		t.Errorf("with a damaged section: %+v", w)
+	}
+}

@@ -34,6 +34,9 @@ func (f *Fleet) readMeta() {
 	if meta.RosterVersion != f.rosterAt && f.read(f.Keys.RosterKey, metrics.BadRoster, f.setRoster) {
 		f.rosterAt, loads = meta.RosterVersion, true
 	}
+	if loads {
+		f.read(f.Keys.CachesKey, metrics.BadCaches, f.setCaches)
+	}
 	if loads && f.read(f.Keys.LoadsKey, metrics.BadLoads, f.applyLoads) {
 		f.loadsAt = meta.LoadsVersion
 	}

@@ -50,7 +50,8 @@ type worker struct {
 	avoidFor   time.Duration
 	inFlight   int // fleet-wide as control knew it, less what this gateway had then
 	uncached   int
-	before     int // this gateway's requests in flight when the loads were read
+	recent     float64 // the fleet's recent work at loadsTime, less this VM's
+	before     int     // this gateway's requests in flight when the loads were read
 }
 
 // workers indexes the roster by ref and address.
@@ -165,6 +166,7 @@ func (f *Fleet) Touched(ref uint16) {
 	v := &w.pool.View.Workers[w.at]
 	v.InFlight = w.inFlight + here
 	v.UncachedTokens = w.uncached + int(own.UncachedTokens) + int(sibling.UncachedTokens)
+	v.RecentTokens = w.recent + f.Recent.Of(ref, f.loadsTime)
 	// What the engine's report doesn't count yet: more in flight than it
 	// knew, or more from here than when the report came.
 	since := max(v.InFlight-v.Running-v.Waiting, here-w.before, 0)
@@ -274,6 +276,34 @@ func (p *Pool) buildRing() {
 	p.View.Ring = ring.Build(p.members, nodes)
 }
 
+// setCaches takes what control believes of the workers' caches and of their
+// recent work. It comes with the loads and is true at the same time; Touched
+// adds this VM's own work, weighed as of then. A damaged payload leaves all of
+// it unknown.
+func (f *Fleet) setCaches(payload []byte) error {
+	for i := range f.workers.list {
+		w := &f.workers.list[i]
+		w.recent = 0
+		v := &w.pool.View.Workers[w.at]
+		v.FreeTokens, v.TailAge = 0, 0
+	}
+	if err := wire.ForEachCache(payload, func(*wire.Cache) error { return nil }); err != nil {
+		return err
+	}
+	return wire.ForEachCache(payload, func(c *wire.Cache) error {
+		w := f.workers.of(c.Ref)
+		if w == nil {
+			return nil
+		}
+		v := &w.pool.View.Workers[w.at]
+		v.FreeTokens = int(min(c.FreeTokens, 1<<31-1))
+		v.TailAge = time.Duration(c.TailAgeMillis) * time.Millisecond
+		// Control's sum contains this VM's own but for its last reports.
+		w.recent = max(0, float64(c.RecentTokens)-f.Recent.Of(c.Ref, f.loadsTime))
+		return nil
+	})
+}
+
 // setLoads brings the workers' load up to a LOADS payload that was true at the
 // given time. A damaged one changes nothing.
 func (f *Fleet) setLoads(payload []byte, at int64) error {
@@ -292,6 +322,7 @@ func (f *Fleet) setLoads(payload []byte, at int64) error {
 		v.State = route.State(l.State)
 		v.Running, v.Waiting = int(l.Running), int(l.Waiting)
 		v.Watermark, w.kvShare = float64(l.KVShare), float64(l.KVShare)
+		v.DecodeSeconds = float64(l.DecodeSecondsPerToken)
 		v.PrefillRate, v.Trust = float64(l.PrefillRate), float64(l.Trust)
 		v.Age = route.Never
 		if l.AgeMillis != wire.Never {

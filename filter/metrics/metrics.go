@@ -111,6 +111,7 @@ const (
 	BadPage
 	BadExact
 	BadVocabularies
+	BadCaches
 )
 
 // Results of VocabularyLoads.
@@ -164,7 +165,7 @@ var table = [families]struct {
 	PageCacheHits:     {"page_cache_hits", nil},
 	ReportsLost:       {"reports_lost", nil},
 	RowsFull:          {"rows_full", nil},
-	BadData:           {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies"}},
+	BadData:           {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies", "caches"}},
 	VocabularyLoads:   {"vocabulary_loads", []string{"loaded", "refused"}},
 	ChatStopped:       {"chat_stopped", chatReasons()},
 	TokenizedBytes:    {"tokenized_bytes", []string{"fresh", "memo"}},

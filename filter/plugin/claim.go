@@ -10,6 +10,7 @@ import (
 // openClaim books the request on ref.
 func (s *stream) openClaim(ref uint16) {
 	f := s.plugin.fleet
+	f.Recent.Add(ref, float64(s.uncachedTokens()), f.Clock())
 	if s.claim.Open(f.Own, ref, s.uncachedTokens()) {
 		s.plugin.vm.metrics.Inc(metrics.Dispatched, 0)
 	} else {
@@ -21,6 +22,10 @@ func (s *stream) openClaim(ref uint16) {
 // moveClaim books the request on the worker that really serves it.
 func (s *stream) moveClaim(ref uint16) {
 	f, from := s.plugin.fleet, s.claim.Ref()
+	if from != 0 && from != ref {
+		f.Recent.Add(from, -float64(s.uncachedTokens()), f.Clock())
+		f.Recent.Add(ref, float64(s.uncachedTokens()), f.Clock())
+	}
 	if !s.claim.Move(f.Own, ref) {
 		s.plugin.vm.metrics.Inc(metrics.Released, 0)
 	}

@@ -53,6 +53,7 @@ func examples() map[string]string {
 		"header":   dump(AppendHeader(nil, &exampleHeader)),
 		"worker":   dump(AppendWorker(nil, &exampleWorker)),
 		"load":     dump(AppendLoad(nil, &exampleLoad)),
+		"cache":    dump(AppendCache(nil, &exampleCache)),
 		"set":      dump(AppendSet(nil, 5, []byte{0x18, 0x01})),
 		"gateway":  dump(AppendGateway(nil, &exampleGateway)),
 		"acked":    dump(AppendAcked(nil, exampleAcked)),

@@ -28,6 +28,8 @@ func walk(frame []byte) ([]byte, error) {
 			err = ForEachWorker(s.Payload, func(w *Worker) error { out = AppendWorker(out, w); return nil })
 		case SectionLoads:
 			err = ForEachLoad(s.Payload, func(l *Load) error { out = AppendLoad(out, l); return nil })
+		case SectionCaches:
+			err = ForEachCache(s.Payload, func(c *Cache) error { out = AppendCache(out, c); return nil })
 		case SectionPuts:
 			err = ForEachPut(s.Payload, func(e *table.Entry) error { out = table.AppendEntry(out, e); return nil })
 		case SectionRemoves:
@@ -111,6 +113,7 @@ func exampleFrame(kind Kind) []byte {
 		b = AppendSection(b, SectionGeometry, AppendGeometry(nil, Geometry{Bits: 6, Entries: 1}))
 		b = AppendSection(b, SectionRoster, AppendWorker(nil, &exampleWorker))
 		b = AppendSection(b, SectionLoads, AppendLoad(nil, &exampleLoad))
+		b = AppendSection(b, SectionCaches, AppendCache(nil, &exampleCache))
 		b = AppendSection(b, SectionPolicy, []byte(`{"off":false}`))
 		b = AppendSection(b, SectionPuts, table.AppendEntry(nil, &exampleEntry))
 		b = AppendSection(b, SectionRemoves, AppendRemove(nil, 5))

@@ -39,6 +39,9 @@ func (k Keys) Roster() string { return k.prefix + "roster" }
 // Loads is the payload of the last LOADS section.
 func (k Keys) Loads() string { return k.prefix + "loads" }
 
+// Caches is the payload of the CACHES section that came with the last LOADS, empty for none.
+func (k Keys) Caches() string { return k.prefix + "caches" }
+
 // Policy is the payload of the last POLICY section.
 func (k Keys) Policy() string { return k.prefix + "policy" }
 

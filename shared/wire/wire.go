@@ -152,6 +152,7 @@ const (
 	SectionHints    SectionType = 14
 	SectionExact    SectionType = 15 // JSON, see policy.ParseExact
 	SectionReady    SectionType = 16
+	SectionCaches   SectionType = 17
 )
 
 // Section is one section of a frame.

@@ -26,6 +26,7 @@ var (
 		FleetInFlight: 19, FleetUncachedTokens: 4096, AgeMillis: 120, AvoidMillis: 0,
 		DecodeSecondsPerToken: 0.03125,
 	}
+	exampleCache    = Cache{Ref: 3, FreeTokens: 4096, TailAgeMillis: 42_000, RecentTokens: 90_000}
 	exampleRow      = Row{Slot: 2, Nonce: 0xabcdef, TickUnixNanos: 1_800_000_000_000_000_000, ReportSequence: 9}
 	exampleInFlight = InFlight{Ref: 3, Requests: 5, UncachedTokens: 2048}
 	exampleDispatch = Report{Pool: 1, Chosen: 3, ID: ReportID(2, 77), PromptUnits: 40, MatchedUnits: 16}
@@ -461,5 +462,19 @@ func TestDecodingDoesNotAllocatePerRecord(t *testing.T) {
 	})
 	if n > 8 {
 		t.Errorf("%v allocations for 800 records", n)
+	}
+}
+
+func TestCachesSurviveTheTrip(t *testing.T) {
+	b := guard(t, func(b []byte) []byte { return AppendCache(AppendCache(b, &exampleCache), &Cache{Ref: 9}) })
+	var got []Cache
+	if err := ForEachCache(b, func(c *Cache) error { got = append(got, *c); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Cache{exampleCache, {Ref: 9}}, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, n := range []int{1, cacheBytes - 1, cacheBytes + 1} {
+		wantFault(t, n/cacheBytes*cacheBytes, "caches", func() error { return ForEachCache(b[:n], func(*Cache) error { return nil }) })
 	}
 }
