@@ -121,7 +121,9 @@ func simSaturationCommand() *cobra.Command {
 			}
 			sum := 0.0
 			for _, seed := range list {
-				rate, err := s.Saturate(cmd.Context(), seed, 0)
+				rate, err := s.Saturate(cmd.Context(), seed, func(rate, goodput float64) {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%.1f requests/s: %.1f %% in time\n", rate, 100*goodput)
+				})
 				if err != nil {
 					return err
 				}

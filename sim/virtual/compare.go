@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/warmpath/warmpath/shared/policy"
 )
@@ -48,7 +49,7 @@ func (s Scenario) Compare(ctx context.Context, names []string, seeds []uint64, p
 		c.Gateways = 2
 	}
 	if c.Requests <= 0 {
-		c.Requests = max(s.Requests, int(c.Rate*leastSpan.Seconds()))
+		c.Requests = s.requests(c.Rate)
 	}
 	if s.Saturation > 0 {
 		c.Load = c.Rate / s.Saturation
@@ -152,6 +153,10 @@ func sum(runs []*Result) *Summed {
 		out.Requests += r.Requests
 		out.Refused += r.Refused
 		out.Failed += r.Failed
+		out.Counts.Arrived += r.Counts.Arrived
+		out.Counts.Answered += r.Counts.Answered
+		out.Counts.Refused += r.Counts.Refused
+		out.Counts.Failed += r.Counts.Failed
 		for name, t := range r.ByTier {
 			o := out.ByTier[name]
 			if o == nil {
@@ -170,39 +175,52 @@ func sum(runs []*Result) *Summed {
 }
 
 // Saturate finds the highest rate at which the reference meets the SLO for 90 %
-// of the requests of a seed, within 2 %.
-func (s Scenario) Saturate(ctx context.Context, seed uint64, requests int) (float64, error) {
+// of the requests of a seed, within 3 %. Each try lasts two minutes beyond the
+// time in which the workload reaches its rate, and at least five.
+func (s Scenario) Saturate(ctx context.Context, seed uint64, progress func(rate, goodput float64)) (float64, error) {
+	s.Requests, s.Faults = 0, nil
 	met := func(rate float64) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		r, err := s.Run(Play{Seed: seed, Rate: rate, Requests: requests, Policy: "reference"})
+		span := max(s.Settle+2*time.Minute, 5*time.Minute)
+		r, err := s.Run(Play{Seed: seed, Rate: rate, Requests: int(rate * span.Seconds()), Policy: "reference"})
 		if err != nil {
 			return false, err
 		}
+		if progress != nil {
+			progress(rate, r.Goodput)
+		}
 		return r.Goodput >= 0.9, nil
 	}
-	low, high := s.Rate, 2*s.Rate
-	for {
-		ok, err := met(high)
-		if err != nil {
-			return 0, err
-		}
-		if !ok {
-			break
-		}
-		low, high = high, 2*high
+	guess := s.Saturation
+	if guess <= 0 {
+		guess = 2 * s.Rate
 	}
-	for high/low > 1.02 {
-		mid := math.Sqrt(low * high)
-		ok, err := met(mid)
+	return bisect(met, guess)
+}
+
+// bisect brackets the limit from a first guess and closes in on it.
+func bisect(met func(float64) (bool, error), guess float64) (float64, error) {
+	low, high := 0.0, 0.0
+	for low == 0 || high == 0 || high/low > 1.03 {
+		rate := guess
+		switch {
+		case low > 0 && high > 0:
+			rate = math.Sqrt(low * high)
+		case low > 0:
+			rate = 1.4 * low
+		case high > 0:
+			rate = high / 1.4
+		}
+		ok, err := met(rate)
 		if err != nil {
 			return 0, err
 		}
 		if ok {
-			low = mid
+			low = rate
 		} else {
-			high = mid
+			high = rate
 		}
 	}
 	return low, nil

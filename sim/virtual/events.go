@@ -15,6 +15,7 @@ const (
 	takeReport
 	giveReport
 	faultEvent
+	countBusy
 )
 
 type event struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/shared/policy"
@@ -45,9 +46,10 @@ type FaultKind uint8
 
 // Kinds of faults.
 const (
-	Die    FaultKind = iota // gone: its requests fail, its cache is lost
-	Return                  // back, empty, under a new generation
-	Evict                   // its cache is dropped at once
+	Die      FaultKind = iota // gone: its requests fail, its cache is lost; known a second later
+	Return                    // back, empty, under a new generation
+	Evict                     // its cache is dropped at once
+	Announce                  // it says that it will drop its cache: trust in what it holds sinks to 0 until it has
 )
 
 // Config is one run.
@@ -64,6 +66,8 @@ type Config struct {
 	Faults   []Fault
 	// Until ends the run; 0: when the source has no more and all is answered.
 	Until time.Duration
+	// BusyFrom is when Fleet.Busy begins to count.
+	BusyFrom time.Duration
 	// Progress is told now and then how many requests are done.
 	Progress func(done int)
 	// Arrived is told of every request as it arrives.
@@ -101,7 +105,17 @@ type Fleet struct {
 	now         time.Duration
 	live        map[uint64]*Request
 	done        int
-	open        int // requests that are somewhere
+	open        int // requests that are somewhere or on their way
+	counts      Counts
+}
+
+// Counts are a run's requests, the beginning included. Once all is answered
+// Arrived is the sum of the others.
+type Counts struct {
+	Arrived  int `json:"arrived"`
+	Answered int `json:"answered"`
+	Refused  int `json:"refused"`
+	Failed   int `json:"failed"`
 }
 
 type worker struct {
@@ -112,8 +126,16 @@ type worker struct {
 	up      bool
 	due     time.Duration // of the wake-up that counts
 	seen    report        // as the gateways know it
-	blocks  []int         // scratch
 	busy    time.Duration // of engines before the present one
+	before  time.Duration // busy at Config.BusyFrom
+}
+
+// worked is how long the worker has worked, now and before it died.
+func (w *worker) worked(now time.Duration) time.Duration {
+	if w.engine == nil {
+		return w.busy
+	}
+	return w.busy + w.engine.Stats(now).Busy
 }
 
 func scaled(p engine.Params, speed float64) engine.Params {
@@ -128,6 +150,7 @@ func Run(cfg Config) (*Fleet, error) {
 	if cfg.Workers < 1 || cfg.Gateways < 1 || cfg.Source == nil || cfg.Rule == nil {
 		return nil, errors.New("virtual: a run needs workers, gateways, a source and a rule")
 	}
+	cfg.Faults = slices.Clone(cfg.Faults) // the word of a death is added
 	f := &Fleet{
 		cfg: cfg, seed: cfg.Seed, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
 		index: &index{delays: cfg.Delays, rng: rand.New(rand.NewPCG(cfg.Seed, 4)), known: map[engine.BlockHash]*place{}},
@@ -156,8 +179,11 @@ func Run(cfg Config) (*Fleet, error) {
 	for i := range cfg.Faults {
 		f.at(cfg.Faults[i].At, event{kind: faultEvent, worker: i})
 	}
+	f.at(cfg.BusyFrom, event{kind: countBusy})
 	f.openNext()
-	f.play()
+	if err := f.play(); err != nil {
+		return nil, err
+	}
 	return f, nil
 }
 
@@ -167,10 +193,7 @@ func (f *Fleet) start(w *worker, i int) error {
 	if err != nil {
 		return err
 	}
-	if w.engine != nil {
-		w.busy += w.engine.Stats(f.now).Busy
-	}
-	w.engine, w.up = e, true
+	w.engine, w.up, w.due = e, true, 0
 	generation := f.generations[i]
 	e.Watch(func(h engine.BlockHash, there bool) { f.index.event(f.now, i, generation, h, there) })
 	return nil
@@ -183,12 +206,12 @@ func (f *Fleet) openNext() {
 	}
 }
 
-func (f *Fleet) play() {
+func (f *Fleet) play() error {
 	swept := time.Duration(0)
 	for len(f.events.heap) > 0 && f.open > 0 {
 		e := f.events.pop()
 		if f.cfg.Until > 0 && e.at > f.cfg.Until {
-			return
+			return nil
 		}
 		f.now = e.at
 		switch e.kind {
@@ -198,7 +221,9 @@ func (f *Fleet) play() {
 			}
 			f.arrive(e.request)
 		case submit:
-			f.submit(e.request)
+			if err := f.submit(e.request); err != nil {
+				return err
+			}
 		case wake:
 			if w := f.workers[e.worker]; w.due == e.at && w.up {
 				f.advance(e.worker)
@@ -211,11 +236,25 @@ func (f *Fleet) play() {
 				g.reported(e.worker, e.report)
 			}
 		case faultEvent:
-			f.fault(&f.cfg.Faults[e.worker])
+			f.fault(f.cfg.Faults[e.worker])
+		case countBusy:
+			for _, w := range f.workers {
+				w.before = w.worked(f.now)
+			}
+			f.wakeAll()
 		}
 		if f.now-swept > time.Second {
 			swept = f.now
 			f.index.sweep(f.now)
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) wakeAll() {
+	for i, w := range f.workers {
+		if w.up {
+			f.wakeAt(i)
 		}
 	}
 }
@@ -223,6 +262,7 @@ func (f *Fleet) play() {
 // arrive lets a gateway choose.
 func (f *Fleet) arrive(r *Request) {
 	r.arrived = f.now
+	f.counts.Arrived++
 	r.gateway = f.rng.IntN(len(f.gateways))
 	g := f.gateways[r.gateway]
 	g.order++
@@ -250,32 +290,43 @@ func (f *Fleet) dispatch(g *Gateway, r *Request) {
 	f.index.predict(f.now, r, best, f.generations[best], g.at)
 	f.rule.Dispatched(g, r, best)
 	f.live[r.ID] = r
+	r.onTheWay = true
 	f.at(f.now+f.cfg.Delays.Hop, event{kind: submit, request: r})
 }
 
 // submit hands a request to its engine. One that is gone or full is left once
 // for another.
-func (f *Fleet) submit(r *Request) {
+func (f *Fleet) submit(r *Request) error {
+	r.onTheWay = false
 	w := f.workers[r.worker]
-	err := error(nil)
+	err := errGone
 	if w.up {
 		err = w.engine.Submit(f.now, engine.Request{ID: r.ID, PromptTokens: r.Prompt, OutputTokens: r.Output, Blocks: r.blocks})
 	}
-	if w.up && err == nil {
+	if err == nil {
 		f.wakeAt(r.worker)
-		return
+		return nil
 	}
 	g := f.gateways[r.gateway]
 	f.unbook(g, r, true)
 	delete(f.live, r.ID)
-	if r.retried || errors.Is(err, engine.ErrTooLong) {
-		f.end(r, Outcome{Refused: true, Worker: r.worker})
-		return
+	switch {
+	case errors.Is(err, errGone), errors.Is(err, engine.ErrQueueFull):
+		if !r.retried {
+			r.retried = true
+			g.avoid[r.worker] = f.now + avoidFor
+			f.dispatch(g, r)
+			return nil
+		}
+	case !errors.Is(err, engine.ErrTooLong):
+		return fmt.Errorf("virtual: request %d of the source: %w", r.ID, err)
 	}
-	r.retried = true
-	g.avoid[r.worker] = f.now + avoidFor
-	f.dispatch(g, r)
+	f.end(r, Outcome{Refused: true, Worker: r.worker})
+	return nil
 }
+
+// errGone is the connection that nobody takes.
+var errGone = errors.New("virtual: the worker is gone")
 
 // avoidFor is how long a gateway leaves a worker alone that failed.
 const avoidFor = time.Second
@@ -340,6 +391,14 @@ func (f *Fleet) end(r *Request, o Outcome) {
 	}
 	f.open--
 	f.done++
+	switch {
+	case o.Refused:
+		f.counts.Refused++
+	case o.Failed:
+		f.counts.Failed++
+	default:
+		f.counts.Answered++
+	}
 	if f.cfg.Record != nil {
 		f.cfg.Record(o)
 	}
@@ -377,34 +436,31 @@ func (f *Fleet) report(i int) {
 }
 
 // fault lets something happen to workers.
-func (f *Fleet) fault(x *Fault) {
+func (f *Fleet) fault(x Fault) {
 	for _, i := range x.Workers {
 		w := f.workers[i]
 		switch x.Kind {
+		case Announce:
+			f.trust(i, 0)
 		case Evict:
-			w.engine.ClearCache(f.now)
-			f.wakeAt(i)
+			if w.up {
+				w.engine.ClearCache(f.now)
+				f.wakeAt(i)
+			}
+			f.trust(i, 1)
 		case Return:
+			if w.up {
+				continue
+			}
 			f.generations[i]++
+			f.index.forget(i)
 			if err := f.start(w, i); err != nil {
 				panic(err) // the same parameters were good before
 			}
 			f.state(i, route.Healthy)
 		case Die:
-			w.up = false
-			f.generations[i]++
-			f.at(f.now+time.Second, event{kind: faultEvent, worker: f.addFault(Fault{Workers: []int{i}, Kind: markDown})})
-			for _, r := range f.at1(i) {
-				g := f.gateways[r.gateway]
-				f.unbook(g, r, true)
-				delete(f.live, r.ID)
-				if r.firstToken == 0 && !r.retried { // nothing was answered yet: another takes it
-					r.retried = true
-					g.avoid[i] = f.now + avoidFor
-					f.dispatch(g, r)
-					continue
-				}
-				f.end(r, Outcome{Failed: true, Worker: i})
+			if w.up {
+				f.die(i)
 			}
 		case markDown:
 			if !w.up {
@@ -414,12 +470,46 @@ func (f *Fleet) fault(x *Fault) {
 	}
 }
 
+// die loses a worker with its cache. What it had not begun to answer goes to
+// another, once.
+func (f *Fleet) die(i int) {
+	w := f.workers[i]
+	f.advance(i) // what it had answered until now was received
+	w.busy, w.engine, w.up, w.due = w.worked(f.now), nil, false, 0
+	known := f.now + time.Second
+	if f.now == 0 {
+		known = 0 // it was never there
+	}
+	f.at(known, event{kind: faultEvent, worker: f.addFault(Fault{Workers: []int{i}, Kind: markDown})})
+	for _, r := range f.at1(i) {
+		if r.onTheWay {
+			continue // finds out when it gets there
+		}
+		g := f.gateways[r.gateway]
+		f.unbook(g, r, true)
+		delete(f.live, r.ID)
+		if r.firstToken == 0 && !r.retried { // nothing was answered yet: another takes it
+			r.retried = true
+			g.avoid[i] = f.now + avoidFor
+			f.dispatch(g, r)
+			continue
+		}
+		f.end(r, Outcome{Failed: true, Worker: i})
+	}
+}
+
 // markDown is control's word that a worker is gone, a second after.
 const markDown FaultKind = 255
 
 func (f *Fleet) addFault(x Fault) int {
 	f.cfg.Faults = append(f.cfg.Faults, x)
 	return len(f.cfg.Faults) - 1
+}
+
+func (f *Fleet) trust(worker int, trust float64) {
+	for _, g := range f.gateways {
+		g.view.Workers[worker].Trust = trust
+	}
 }
 
 func (f *Fleet) state(worker int, s route.State) {
@@ -443,14 +533,17 @@ func (f *Fleet) at1(worker int) (all []*Request) {
 // Workers is how many there are.
 func (f *Fleet) Workers() int { return len(f.workers) }
 
-// Busy is how long each worker has worked.
+// Busy is how long each worker has worked since Config.BusyFrom.
 func (f *Fleet) Busy() []time.Duration {
 	busy := make([]time.Duration, len(f.workers))
 	for i, w := range f.workers {
-		busy[i] = w.busy + w.engine.Stats(f.now).Busy
+		busy[i] = w.worked(f.now) - w.before
 	}
 	return busy
 }
+
+// Counts tells what became of the requests.
+func (f *Fleet) Counts() Counts { return f.counts }
 
 // Now is the virtual time.
 func (f *Fleet) Now() time.Duration { return f.now }

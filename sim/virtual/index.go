@@ -2,8 +2,10 @@ package virtual
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/table"
 	"github.com/warmpath/warmpath/sim/engine"
 )
@@ -13,10 +15,11 @@ import (
 // delay. It keeps checkpoints that somebody was asked for, as the real table
 // does, and forgets those that nobody holds.
 type index struct {
-	delays Delays
-	rng    *rand.Rand
-	known  map[engine.BlockHash]*place
-	gone   []farewell // in order of time
+	delays   Delays
+	rng      *rand.Rand
+	known    map[engine.BlockHash]*place
+	gone     []farewell // removed holders, in order of time
+	expiring []farewell // predictions, in order of time
 }
 
 // place is one checkpoint with its holders.
@@ -47,17 +50,20 @@ func (x *index) predict(now time.Duration, r *Request, worker int, generation ui
 			e = &place{}
 			x.known[h] = e
 		}
-		if k := e.of(worker, generation); k != nil {
-			if !k.confirmed || k.until > 0 {
-				*k = holder{worker: int32(worker), from: min(k.from, now+x.delays.Prediction), until: now + predictedFor, generation: generation}
-				if k.from < now-time.Hour {
-					k.from = now + x.delays.Prediction
-				}
+		from := now + x.delays.Prediction
+		k := e.of(worker, generation)
+		switch {
+		case k == nil:
+			e.holders = append(e.holders, holder{worker: int32(worker), from: from, until: now + predictedFor, generation: generation})
+		case k.confirmed && k.until == 0:
+			continue // better known than this
+		default:
+			if k.until > now { // seen without a gap
+				from = min(from, k.from)
 			}
-		} else {
-			e.holders = append(e.holders, holder{worker: int32(worker), from: now + x.delays.Prediction, until: now + predictedFor, generation: generation})
+			*k = holder{worker: int32(worker), from: from, until: now + predictedFor, generation: generation}
 		}
-		x.gone = append(x.gone, farewell{now + predictedFor, h})
+		x.expiring = append(x.expiring, farewell{now + predictedFor, h})
 	}
 }
 
@@ -80,42 +86,52 @@ func (x *index) event(now time.Duration, worker int, generation uint32, h engine
 		return
 	}
 	k := e.of(worker, generation)
+	seen := now + x.delays.Event
 	switch {
 	case there && k == nil:
-		e.holders = append(e.holders, holder{worker: int32(worker), from: now + x.delays.Event, confirmed: true, generation: generation})
+		e.holders = append(e.holders, holder{worker: int32(worker), from: seen, confirmed: true, generation: generation})
 	case there:
-		k.confirmed, k.until = true, 0
+		if k.until > 0 && k.until <= now { // gone from the table meanwhile
+			k.from = seen
+		}
+		k.confirmed, k.until, k.from = true, 0, min(k.from, seen)
 	case k != nil:
-		k.until = now + x.delays.Event
+		k.until = seen
 		x.gone = append(x.gone, farewell{k.until, h})
+	}
+}
+
+// forget drops what a worker held: it came back empty, under a new generation.
+func (x *index) forget(worker int) {
+	for h, e := range x.known {
+		e.holders = slices.DeleteFunc(e.holders, func(k holder) bool { return k.worker == int32(worker) })
+		if len(e.holders) == 0 {
+			delete(x.known, h)
+		}
 	}
 }
 
 // sweep forgets holders whose time is over.
 func (x *index) sweep(now time.Duration) {
+	x.gone = x.sweepList(now, x.gone)
+	x.expiring = x.sweepList(now, x.expiring)
+}
+
+func (x *index) sweepList(now time.Duration, list []farewell) []farewell {
 	n := 0
-	for n < len(x.gone) && x.gone[n].at < now-time.Second {
-		h := x.gone[n].hash
+	for n < len(list) && list[n].at < now {
+		h := list[n].hash
 		n++
 		e := x.known[h]
 		if e == nil {
 			continue
 		}
-		kept := e.holders[:0]
-		for _, k := range e.holders {
-			if k.until == 0 || k.until >= now {
-				kept = append(kept, k)
-			}
-		}
-		if e.holders = kept; len(kept) == 0 {
+		e.holders = slices.DeleteFunc(e.holders, func(k holder) bool { return k.until > 0 && k.until < now })
+		if len(e.holders) == 0 {
 			delete(x.known, h)
 		}
 	}
-	if n > 4096 || n == len(x.gone) {
-		x.gone = append(x.gone[:0], x.gone[n:]...)
-	} else {
-		x.gone = x.gone[n:]
-	}
+	return append(list[:0], list[n:]...)
 }
 
 // find returns the deepest checkpoint of every worker, in units.
@@ -142,34 +158,72 @@ func (x *index) find(now time.Duration, r *Request, positions []int, generations
 func refOf(worker int) uint16 { return uint16(worker + 1) }
 func workerOf(ref uint16) int { return int(ref) - 1 }
 
-// positions are the checkpoints of a prompt in units (blocks of 16 tokens), by
-// the schedule of package fingerprint: every 4 to 64, every 16 to 512, every 64
-// beyond, the turns' ends and the last whole unit.
+// positions are the checkpoints of a prompt in units (blocks of 16 tokens), as
+// package fingerprint keeps them: every 4 to 64, every 16 to 512, every 64
+// beyond, the turns' ends and the last whole unit, thinned to MaxCheckpoints.
 func positions(dst []int, r *Request) []int {
 	units := r.Prompt / engine.BlockTokens
-	end := 0
-	for at := 4; ; {
-		for end < len(r.ends) && r.ends[end] <= min(at, units) {
-			if r.ends[end] < at {
-				dst = append(dst, r.ends[end])
-			}
-			end++
+	turns := r.ends
+	for len(turns) > 0 && turns[len(turns)-1] > units {
+		turns = turns[:len(turns)-1]
+	}
+	turns = turns[max(0, len(turns)-maxTurnEnds):]
+
+	// The sparse part's stride doubles each time the schedule has no room left.
+	const close = denseEnd/4 + (middleEnd-denseEnd)/16
+	sparse := 64
+	for units/sparse > middleEnd/sparse && close+units/sparse-middleEnd/sparse > fingerprint.MaxCheckpoints {
+		sparse *= 2
+	}
+	// Turn ends take their room from all of it.
+	room := fingerprint.MaxCheckpoints - len(turns) - 1
+	every := 1
+	for scheduledUnits(units, sparse, every) > room {
+		every *= 2
+	}
+	turn := 0
+	for at := 4; at <= units; at = nextUnit(at, sparse) {
+		if at%every != 0 {
+			continue
 		}
-		if at > units {
-			break
+		for turn < len(turns) && turns[turn] < at {
+			dst = append(dst, turns[turn])
+			turn++
+		}
+		if turn < len(turns) && turns[turn] == at {
+			turn++
 		}
 		dst = append(dst, at)
-		switch {
-		case at < 64:
-			at += 4
-		case at < 512:
-			at += 16
-		default:
-			at += 64
-		}
 	}
+	dst = append(dst, turns[turn:]...)
 	if units > 0 && (len(dst) == 0 || dst[len(dst)-1] < units) {
 		dst = append(dst, units)
 	}
 	return dst
+}
+
+const (
+	maxTurnEnds = 224
+	denseEnd    = 64
+	middleEnd   = 512
+)
+
+func nextUnit(at, sparse int) int {
+	switch {
+	case at < denseEnd:
+		return at + 4
+	case at < middleEnd:
+		return at + 16
+	}
+	return (at/sparse + 1) * sparse
+}
+
+func scheduledUnits(units, sparse, every int) int {
+	n := 0
+	for at := 4; at <= units; at = nextUnit(at, sparse) {
+		if at%every == 0 {
+			n++
+		}
+	}
+	return n
 }

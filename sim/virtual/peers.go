@@ -2,9 +2,11 @@ package virtual
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/route"
 	"github.com/warmpath/warmpath/sim/engine"
 )
 
@@ -74,9 +76,10 @@ func (s *sent) note(r *Request, worker int) {
 		m[worker] = s.clock
 		s.order[worker] = append(s.order[worker], sentEntry{h, s.clock})
 	}
+	order := s.order[worker]
 	for s.held[worker] > s.limit {
-		e := s.order[worker][0]
-		s.order[worker] = s.order[worker][1:]
+		e := order[0]
+		order = order[1:]
 		if m := s.seen[e.hash]; m[worker] == e.at { // not used again since
 			delete(m, worker)
 			s.held[worker]--
@@ -85,6 +88,10 @@ func (s *sent) note(r *Request, worker int) {
 			}
 		}
 	}
+	if len(order) > 2*s.held[worker]+1024 { // mostly entries that were used again
+		order = slices.DeleteFunc(slices.Clone(order), func(e sentEntry) bool { return s.seen[e.hash][worker] != e.at })
+	}
+	s.order[worker] = order
 }
 
 // peer is what the rules of other routers share.
@@ -124,12 +131,16 @@ func (*peer) Answered(*Gateway, *Request) {}
 
 // up tells whether a router would try a worker: health checks take a moment.
 func (x *peer) up(g *Gateway, i int, now time.Duration) bool {
-	return g.view.Workers[i].State <= 1 && g.avoid[i] <= now
+	return g.view.Workers[i].State <= route.Healthy && g.avoid[i] <= now
 }
+
+// smgTree is the size of SMG's tree for one worker, --max-tree-size 67,108,864
+// characters at four a token.
+const smgTree = 67_108_864 / 4 / engine.BlockTokens
 
 // newSMG: each router counts its own requests only.
 func newSMG(f *Fleet) Rule {
-	return newPeer(f, 1, math.MaxInt, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
+	return newPeer(f, 1, smgTree, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
 		least, most, leastAt := math.MaxInt, 0, -1
 		for i := range g.own {
 			if !x.up(g, i, now) {
@@ -196,7 +207,7 @@ func newLLMD(f *Fleet) Rule {
 // newLMetric: the product of what is to be prefilled there, this prompt
 // included, and the batch that it joins.
 func newLMetric(f *Fleet) Rule {
-	return newPeer(f, 1, 12_288, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
+	return newPeer(f, 1, f.cfg.Params.CapacityBlocks, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
 		best, least := -1, math.Inf(1)
 		first := g.rng.IntN(len(g.view.Workers))
 		for n := range g.view.Workers {

@@ -36,7 +36,8 @@ type Result struct {
 	Refused         int       `json:"refused"`
 	Failed          int       `json:"failed"`
 	Seconds         float64   `json:"seconds"` // virtual
-	WallSeconds     float64   `json:"wall_seconds"`
+	Counts          Counts    `json:"counts"`  // the whole run, its beginning included
+	WallSeconds     float64   `json:"-"`       // the machine's: the only figure that differs from run to run
 
 	TTFTs    []float64                  `json:"-"` // sorted, ms
 	ByTier   map[string]*TierResult     `json:"by_tier"`
@@ -127,7 +128,7 @@ func (c *collector) record(o Outcome) {
 	if o.Arrived < c.skip {
 		return
 	}
-	if c.r.Requests == 0 {
+	if c.r.Requests == 0 || o.Arrived < c.first {
 		c.first = o.Arrived
 	}
 	c.last = max(c.last, o.Arrived)
@@ -212,7 +213,7 @@ func (c *collector) finish(busy []time.Duration, total time.Duration) *Result {
 	for _, b := range busy {
 		sum += b
 	}
-	r.MeanBusy = sum.Seconds() / total.Seconds() / float64(len(busy))
+	r.MeanBusy = sum.Seconds() / max(total-c.skip, 1).Seconds() / float64(len(busy))
 	r.Seconds = total.Seconds()
 	for _, b := range r.buckets {
 		r.Timeline = append(r.Timeline, *b)

@@ -23,8 +23,11 @@ type Scenario struct {
 	Saturation float64
 	Requests   int
 	Source     func(seed uint64, rate float64, n int) Source
-	Faults     []Fault
-	Delays     func(d *Delays)
+	// Settle is how long the workload takes to reach its rate: so much is left
+	// out of the figures at least.
+	Settle time.Duration
+	Faults []Fault
+	Delays func(d *Delays)
 }
 
 // h200Pair is Llama-3.1-70B in FP8 on two H200 SXM (tensor parallel), derived as
@@ -51,89 +54,18 @@ func seed16() *Chat {
 	}
 }
 
-func with(c *Chat, change func(c *Chat)) func(uint64, float64, int) Source {
-	change(c)
-	return c.Source
+// chat is a scenario of conversations on 16 nodes.
+func chat(name, about string, rate float64, changes ...func(c *Chat)) Scenario {
+	c := seed16()
+	for _, change := range changes {
+		change(c)
+	}
+	return Scenario{Name: name, About: about, Workers: 16, Params: h200Pair(), Rate: rate, Requests: 24_000, Source: c.Source, Settle: c.Settle()}
 }
 
-// Scenarios lists the built-in ones.
-func Scenarios() []Scenario {
-	tight := func(p *engine.Params) { p.CapacityBlocks = 12_288 }
-	return []Scenario{
-		{
-			Name: "seed-16", About: "16 nodes, 400 tenants (Zipf 0.6), prompts of 3,500 tokens, 3 to 12 turns",
-			Workers: 16, Params: h200Pair(), Rate: 25, Requests: 24_000, Source: seed16().Source,
-		},
-		{
-			Name: "tight-16", About: "seed-16 with less than half of the cache",
-			Workers: 16, Params: h200Pair(tight), Rate: 25, Requests: 24_000, Source: seed16().Source,
-		},
-		{
-			Name: "zipf-32", About: "32 tenants with long system prompts, Zipf 1.1: few prefixes, very unequal",
-			Workers: 16, Params: h200Pair(), Rate: 25, Requests: 24_000,
-			Source: with(seed16(), func(c *Chat) { c.Tenants, c.Zipf, c.System.Mean = 32, 1.1, 3500 }),
-		},
-		{
-			Name: "one-tenant", About: "everybody shares one system prompt",
-			Workers: 16, Params: h200Pair(), Rate: 25, Requests: 24_000,
-			Source: with(seed16(), func(c *Chat) { c.Tenants = 1 }),
-		},
-		{
-			Name: "agents", About: "agents with tool loops: up to 40 turns, a second apart, long tool results",
-			Workers: 16, Params: h200Pair(), Rate: 25, Requests: 24_000,
-			Source: with(seed16(), func(c *Chat) {
-				c.Tenants, c.Zipf, c.MinTurns, c.MaxTurns = 12, 0.8, 8, 40
-				c.System, c.User = Lengths{Mean: 3000, CV: 0.3, Min: 500, Max: 8000}, Lengths{Mean: 500, CV: 1.2, Min: 16, Max: 6000}
-				c.Answer, c.Think = Lengths{Mean: 120, CV: 0.8, Min: 8, Max: 1500}, time.Second
-			}),
-		},
-		{
-			Name: "documents", About: "half of the sessions paste a document of 20,000 tokens and ask about it",
-			Workers: 16, Params: h200Pair(), Rate: 8, Requests: 24_000,
-			Source: with(seed16(), func(c *Chat) {
-				c.Share, c.Document, c.MinTurns, c.MaxTurns = 0.5, Lengths{Mean: 20_000, CV: 0.6, Min: 2000, Max: 90_000}, 2, 6
-			}),
-		},
-		{
-			Name: "bursts", About: "seed-16 with three times the rate in 5 of every 30 seconds",
-			Workers: 16, Params: h200Pair(), Rate: 20, Requests: 24_000,
-			Source: with(seed16(), func(c *Chat) { c.Burst = Burst{Period: 30 * time.Second, Length: 5 * time.Second, Factor: 3} }),
-		},
-		{
-			Name: "pinned", About: "long sessions of 30 to 60 turns: most of a prompt is its own conversation",
-			Workers: 16, Params: h200Pair(), Rate: 20, Requests: 24_000,
-			Source: with(seed16(), func(c *Chat) { c.MinTurns, c.MaxTurns, c.System.Mean = 30, 60, 800 }),
-		},
-		{
-			Name: "slow-node", About: "seed-16 with one node five times slower",
-			Workers: 16, Params: h200Pair(), Speed: []float64{0.2}, Rate: 22, Requests: 24_000, Source: seed16().Source,
-		},
-		{
-			Name: "deaths", About: "seed-16: 3 of 16 die at 300 s and return, empty, at 500 s",
-			Workers: 16, Params: h200Pair(), Rate: 18, Requests: 24_000, Source: seed16().Source,
-			Faults: []Fault{{At: 300 * time.Second, Workers: []int{2, 7, 11}, Kind: Die}, {At: 500 * time.Second, Workers: []int{2, 7, 11}, Kind: Return}},
-		},
-		{
-			Name: "evictions", About: "seed-16: two nodes lose their whole cache at 400 s",
-			Workers: 16, Params: h200Pair(), Rate: 22, Requests: 24_000, Source: seed16().Source,
-			Faults: []Fault{{At: 400 * time.Second, Workers: []int{3, 9}, Kind: Evict}},
-		},
-		{
-			Name: "lost-events", About: "seed-16 where three of ten of the engines' events never arrive",
-			Workers: 16, Params: h200Pair(), Rate: 25, Requests: 24_000, Source: seed16().Source,
-			Delays: func(d *Delays) { d.EventLoss = 0.3 },
-		},
-		{
-			Name: "old-table", About: "seed-16 with engines' events ten seconds late",
-			Workers: 16, Params: h200Pair(), Rate: 25, Requests: 24_000, Source: seed16().Source,
-			Delays: func(d *Delays) { d.Event = 10 * time.Second },
-		},
-		{
-			Name: "fleet-2000", About: "2,000 nodes, 40,000 tenants, a million requests",
-			Workers: 2000, Params: h200Pair(), Rate: 3000, Requests: 1_000_000,
-			Source: with(seed16(), func(c *Chat) { c.Tenants = 40_000 }),
-		},
-	}
+func (s Scenario) with(change func(s *Scenario)) Scenario {
+	change(&s)
+	return s
 }
 
 // FindScenario returns the one of a name.
@@ -149,8 +81,18 @@ func FindScenario(name string) (Scenario, error) {
 	return Scenario{}, fmt.Errorf("no scenario %q; there are %v", name, names)
 }
 
-// leastSpan is how long a run lasts at least, in virtual time.
-const leastSpan = 5 * time.Minute
+// leastSpan is how long a run lasts at least, in virtual time, once the workload
+// has its rate; afterFault how long after the last fault.
+const leastSpan, afterFault = 4 * time.Minute, 2 * time.Minute
+
+// span is how long so many requests last, and long enough for the scenario.
+func (s *Scenario) span(rate float64, requests int) time.Duration {
+	span := max(time.Duration(float64(requests)/rate*float64(time.Second)), s.Settle+leastSpan)
+	for _, f := range s.Faults {
+		span = max(span, f.At+afterFault)
+	}
+	return span
+}
 
 // Play is how a scenario is run.
 type Play struct {
@@ -203,6 +145,11 @@ func FindPolicy(name string) (PolicyKind, error) {
 	return PolicyKind{}, fmt.Errorf("no policy %q; there are %v", name, names)
 }
 
+// requests is how many the scenario plays at a rate.
+func (s *Scenario) requests(rate float64) int {
+	return int(rate * s.span(rate, s.Requests).Seconds())
+}
+
 // Run plays a scenario.
 func (s Scenario) Run(p Play) (*Result, error) {
 	kind, err := FindPolicy(p.Policy)
@@ -213,8 +160,7 @@ func (s Scenario) Run(p Play) (*Result, error) {
 		p.Rate = s.Rate
 	}
 	if p.Requests <= 0 {
-		// Long enough for conversations to begin and end at any rate.
-		p.Requests = max(s.Requests, int(p.Rate*leastSpan.Seconds()))
+		p.Requests = s.requests(p.Rate)
 	}
 	if p.Gateways <= 0 {
 		p.Gateways = 2
@@ -235,12 +181,13 @@ func (s Scenario) Run(p Play) (*Result, error) {
 	if p.Tune != nil {
 		p.Tune(&rule)
 	}
-	span := time.Duration(float64(p.Requests) / p.Rate * float64(time.Second))
-	c := newCollector(s.Workers, SLO{s.Params}, time.Duration(p.Skip*float64(span)))
+	span := float64(p.Requests) / p.Rate * float64(time.Second)
+	skip := max(time.Duration(p.Skip*span), min(s.Settle, time.Duration(span/2)))
+	c := newCollector(s.Workers, SLO{s.Params}, skip)
 	began := time.Now()
 	cfg := Config{
 		Seed: p.Seed, Workers: s.Workers, Gateways: p.Gateways, Params: s.Params, Speed: s.Speed, Delays: p.Delays,
-		Source: s.Source(p.Seed, p.Rate, p.Requests), Policy: rule, Rule: kind.make, Faults: slices.Clone(s.Faults), Record: c.record,
+		Source: s.Source(p.Seed, p.Rate, p.Requests), Policy: rule, Rule: kind.make, Faults: s.Faults, BusyFrom: skip, Record: c.record,
 	}
 	if p.Progress != nil {
 		cfg.Progress = func(done int) { p.Progress(done, p.Requests) }
@@ -258,6 +205,7 @@ func (s Scenario) Run(p Play) (*Result, error) {
 	if ceiling != nil {
 		r.PooledHitRate = share(ceiling.hit, ceiling.prompt)
 	}
+	r.Counts = f.Counts()
 	r.WallSeconds = time.Since(began).Seconds()
 	return r, nil
 }

@@ -31,6 +31,7 @@ type Request struct {
 	uncached   int // as the gateway booked it, until the first token
 	firstToken time.Duration
 	retried    bool
+	onTheWay   bool // between the gateway and the engine
 }
 
 // promptBlocks are the full blocks of the prompt alone.
@@ -81,10 +82,51 @@ type Chat struct {
 	Burst    Burst
 }
 
-// Burst multiplies the rate during part of each period.
+// Burst multiplies the rate of sessions and of their later turns during part of
+// each period, and lowers it in the rest so that the mean stays.
 type Burst struct {
 	Period, Length time.Duration
 	Factor         float64
+}
+
+// quiet is the rate outside of bursts.
+func (b Burst) quiet() float64 {
+	return max((float64(b.Period)-b.Factor*float64(b.Length))/float64(b.Period-b.Length), 0.05)
+}
+
+// even is the time on a clock that runs as fast as requests come: a second of
+// it brings a second's mean.
+func (b Burst) even(t time.Duration) time.Duration {
+	if b.Period <= 0 {
+		return t
+	}
+	whole, part := t/b.Period, t%b.Period
+	in := min(part, b.Length)
+	return whole*b.evenPeriod() + time.Duration(float64(in)*b.Factor+float64(part-in)*b.quiet())
+}
+
+// real is the inverse of even.
+func (b Burst) real(even time.Duration) time.Duration {
+	if b.Period <= 0 {
+		return even
+	}
+	whole, part := even/b.evenPeriod(), even%b.evenPeriod()
+	in := time.Duration(float64(b.Length) * b.Factor)
+	if part <= in {
+		return whole*b.Period + time.Duration(float64(part)/b.Factor)
+	}
+	return whole*b.Period + b.Length + time.Duration(float64(part-in)/b.quiet())
+}
+
+func (b Burst) evenPeriod() time.Duration {
+	return time.Duration(float64(b.Length)*b.Factor + float64(b.Period-b.Length)*b.quiet())
+}
+
+// Settle is how long it takes until the sessions that begin at time 0 have
+// ended: before, fewer requests come than later.
+func (c *Chat) Settle() time.Duration {
+	const token = 25 * time.Millisecond // of an answer, roughly
+	return time.Duration(c.MaxTurns) * (c.Think + time.Duration(c.Answer.Mean)*token)
 }
 
 // MeanTurns is the mean number of requests of a session.
@@ -106,9 +148,9 @@ type chatSource struct {
 	*Chat
 	seed    uint64
 	rng     *rand.Rand
-	rate    float64 // sessions a second
-	left    int     // requests still to begin
-	now     time.Duration
+	rate    float64       // sessions a second
+	left    int           // requests still to begin
+	even    time.Duration // on the clock of Burst.even
 	weights []float64
 	systems []int
 	next    uint64 // session
@@ -162,16 +204,8 @@ func (s *chatSource) Open() (time.Duration, *Request, bool) {
 	if s.left <= 0 {
 		return 0, nil, false
 	}
-	rate := s.rate
-	if b := s.Burst; b.Period > 0 {
-		quiet := (float64(b.Period) - b.Factor*float64(b.Length)) / float64(b.Period-b.Length)
-		if s.now%b.Period < b.Length {
-			rate *= b.Factor
-		} else {
-			rate *= max(quiet, 0.05)
-		}
-	}
-	s.now += time.Duration(s.rng.ExpFloat64() / rate * float64(time.Second))
+	s.even += time.Duration(s.rng.ExpFloat64() / s.rate * float64(time.Second))
+	now := s.Burst.real(s.even)
 	s.next++
 	t := &talk{
 		rng: rand.New(rand.NewPCG(s.seed, s.next<<8|2)), session: mix(s.seed, s.next),
@@ -185,7 +219,7 @@ func (s *chatSource) Open() (time.Duration, *Request, bool) {
 	if s.Share > 0 && t.rng.Float64() < s.Share {
 		question += s.Document.draw(t.rng)
 	}
-	return s.now, s.ask(t, question), true
+	return now, s.ask(t, question), true
 }
 
 func (s *chatSource) tenant() int {
@@ -226,5 +260,5 @@ func (s *chatSource) After(r *Request, now time.Duration) (time.Duration, *Reque
 		return 0, nil, false
 	}
 	think := time.Duration(logNormal(t.rng, float64(s.Think), max(s.ThinkCV, 0.1)))
-	return now + think, s.ask(t, s.User.draw(t.rng)), true
+	return s.Burst.real(s.Burst.even(now) + think), s.ask(t, s.User.draw(t.rng)), true
 }
