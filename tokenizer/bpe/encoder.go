@@ -17,7 +17,6 @@ import (
 	"math/bits"
 
 	"github.com/warmpath/warmpath/tokenizer/pretoken"
-	"github.com/warmpath/warmpath/tokenizer/ucd"
 	"github.com/warmpath/warmpath/tokenizer/utf8text"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
 )
@@ -249,11 +248,18 @@ func (e *Encoder) part(dst []uint32, text []byte, r *Result) ([]uint32, int, boo
 	e.known = 0
 	plain := utf8text.Replaced(text)
 	changed := len(plain) != len(text) || &plain[0] != &text[0]
-	if e.v.Flags&vocab.FlagNFC != 0 && !ucd.IsNFC(plain) {
-		e.normal = ucd.NFC(e.normal[:0], plain)
-		plain, changed = e.normal, true
+	whole := true
+	if e.v.Flags&vocab.FlagNFC != 0 {
+		var normal bool
+		if plain, normal, whole = e.normalized(plain); !normal {
+			changed = true
+		}
 	}
-	dst, covered, ok := e.plainParts(dst, plain)
+	covered, ok := 0, true
+	if len(plain) > 0 {
+		dst, covered, ok = e.plainParts(dst, plain)
+	}
+	ok = ok && whole
 	if cap(e.normal) > 16*keptBytes {
 		e.normal = nil
 	}
@@ -319,7 +325,7 @@ func (e *Encoder) words(dst []uint32, text []byte) ([]uint32, int, bool) {
 			}
 			continue
 		}
-		if e.left -= (end - at) / memoUnits; e.left < 0 {
+		if e.left -= (end - at + memoUnits - 1) / memoUnits; e.left < 0 {
 			return dst, at, false
 		}
 		key := e.memo.key(text[at:end])

@@ -24,8 +24,9 @@ const (
 )
 
 // memoHashKey is the key of the content hash. Two texts with equal 128-bit hashes would be
-// taken for one another; by chance that does not happen (2^-64 at four billion texts), and
-// whoever could make it happen would only mislead the routing of their own requests.
+// taken for one another. By chance that does not happen (2^-64 at four billion texts); whoever
+// could find such a pair would lead requests to a worker without their prefix, and nothing
+// worse: the body that the worker gets is never changed.
 var memoHashKey = []byte("warmpath message memo, version 1")
 
 type memoKey struct{ low, high uint64 }

@@ -85,3 +85,25 @@ func TestADocumentBeyondTheBudgetGetsFurtherWithEveryRequest(t *testing.T) {
 		t.Fatalf("%+v of %d bytes", r, len(other))
 	}
 }
+
+// A text whose normalization was cut short ends where a piece of the whole does.
+func TestTheLastEndIsTheEndOfAPieceInEveryKind(t *testing.T) {
+	around := rapid.StringOf(rapid.SampledFrom([]rune("aZé中ſ'sdlt 1٣½ \t\n\r/.,_-“。　\u00a0\u0085\u0301\u200b👍")))
+	rapid.Check(t, func(t *rapid.T) {
+		text := []byte(around.Draw(t, "text"))
+		end := lastEnd(text)
+		if end == 0 {
+			return
+		}
+		whole := append(slices.Clone(text), around.Draw(t, "more")...)
+		for kind := pretoken.Kind(1); kind.Known(); kind++ {
+			for at := 0; at < end; {
+				alone, next := pretoken.Next(kind, text[:end], at), pretoken.Next(kind, whole, at)
+				if alone != next {
+					t.Fatalf("%v cuts %q at %d, and %q at %d", kind, text[:end], alone, whole, next)
+				}
+				at = next
+			}
+		}
+	})
+}

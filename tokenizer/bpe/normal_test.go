@@ -1,0 +1,73 @@
+package bpe
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/warmpath/warmpath/tokenizer/ucd"
+)
+
+// decomposed is text that NFC rewrites, with places where a piece surely ends.
+const decomposed = "Gro\u0308\u00dfe U\u0308bung nai\u0308ve cafe\u0301. \u1112\u1161\u11ab\u1100\u1173\u11af e\u0301\u0323\n"
+
+func TestABudgetThatEndsInDecomposedTextLeavesTheBeginningOfTheIDs(t *testing.T) {
+	v := compiled(t, chat())
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOfN(rapid.SampledFrom([]string{
+			decomposed, decomposed[:40], "e\u0301", "\u0301\u0323", "the lazy dog ", "1234567", "\n\n", "   ", "<|end|>",
+			strings.Repeat("\u0323\u0301", 60), strings.Repeat("fox ", 80),
+		}), 1, 30).Draw(t, "text")
+		text := []byte(strings.Join(parts, ""))
+		whole, _ := New(v, Config{}).Encode(nil, text, Options{})
+		budget := rapid.IntRange(1, 2*len(text)).Draw(t, "budget")
+		ids, r := New(v, Config{MemoIDs: rapid.SampledFrom([]int{0, -1}).Draw(t, "memo")}).Encode(nil, text, Options{Budget: budget})
+		if len(ids) > len(whole) || !slices.Equal(ids, whole[:len(ids)]) {
+			t.Fatalf("budget %d: %v is no beginning of %v", budget, ids, whole)
+		}
+		if r.Exhausted != (r.Covered < len(text)) || !r.Exhausted && len(ids) < len(whole) {
+			t.Fatalf("budget %d: %d of %d ids, %+v", budget, len(ids), len(whole), r)
+		}
+	})
+}
+
+func TestTheBudgetBoundsNormalization(t *testing.T) {
+	v := compiled(t, chat())
+	const budget = 20_000
+	for name, text := range map[string]string{
+		"decomposed text":    strings.Repeat(decomposed, 50_000),
+		"marks without end":  "x e" + strings.Repeat("\u0301\u0323", 1_000_000),
+		"a mark at the end":  strings.Repeat("the lazy dog ", 300_000) + "e\u0301",
+		"a mark at the head": "e\u0301 " + strings.Repeat("the lazy dog ", 300_000),
+		"ideographs and one": strings.Repeat("\u4e2d\u6587 ", 600_000) + "e\u0301",
+	} {
+		text := []byte(text)
+		e := New(v, Config{})
+		var ids []uint32
+		least := time.Duration(1 << 62)
+		for range 3 {
+			begin := time.Now()
+			var r Result
+			if ids, r = e.Encode(ids[:0], text, Options{Budget: budget}); !r.Exhausted {
+				t.Fatalf("%s: %+v", name, r)
+			}
+			least = min(least, time.Since(begin))
+		}
+		// What may be rewritten is half of the budget, what may be read sixteen times all of it.
+		if most := 17 * budget; cap(e.normal) > 2*most {
+			t.Errorf("%s: %d bytes of normalized text for a budget of %d", name, cap(e.normal), budget)
+		}
+		begin := time.Now()
+		ucd.NFC(nil, text)
+		New(v, Config{}).Encode(ids[:0], text, Options{})
+		if whole := time.Since(begin); least > whole/4 {
+			t.Errorf("%s: %v with a budget of %d, %v for all %d bytes", name, least, budget, whole, len(text))
+		}
+		if len(ids) == 0 {
+			t.Errorf("%s: no ids at all", name)
+		}
+	}
+}
