@@ -24,13 +24,34 @@ func IsNFC(text []byte) bool {
 // takes time linear in text, however many marks stand in a row, and no memory beside
 // dst. Broken bytes are copied.
 func NFC(dst, text []byte) []byte {
+	dst, _, _ = NFCWithin(dst, text, len(text))
+	return dst
+}
+
+// NFCWithin is NFC for a caller whose time is limited: it rewrites at most so many bytes
+// of text; those that are normal already cost next to nothing and are copied. It returns
+// how many bytes it read, whose NFC form is the beginning of that of text, and how many
+// of them it rewrote.
+func NFCWithin(dst, text []byte, most int) (_ []byte, read, rewritten int) {
 	for at := 0; ; {
 		end := normalUntil(text, at)
 		dst = append(dst, text[at:end]...)
 		if end == len(text) {
-			return dst
+			return dst, end, rewritten
 		}
-		dst, at = rewrite(dst, text, end)
+		limit := min(len(text), end+most-rewritten)
+		for limit < len(text) && limit > end && !utf8.RuneStart(text[limit]) {
+			limit--
+		}
+		if limit == end {
+			return dst, end, rewritten
+		}
+		have := len(dst)
+		dst, at = rewrite(dst, text[:limit], end)
+		rewritten += at - end
+		if at == limit && at < len(text) { // more marks may follow
+			return dst[:have], end, rewritten
+		}
 	}
 }
 

@@ -260,6 +260,28 @@ func TestTextIsTheSameWhenCutAtABoundary(t *testing.T) {
 	})
 }
 
+func TestNFCWithinALimitIsTheBeginning(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := []byte(string(rapid.SliceOfN(rapid.SampledFrom(nasty), 0, 40).Draw(t, "text")))
+		if rapid.Bool().Draw(t, "broken") {
+			text = append(text, "\xe3\x80 e\u0301"...)
+		}
+		most := rapid.IntRange(0, len(text)+3).Draw(t, "most")
+		got, read, rewritten := NFCWithin([]byte("guard"), text, most)
+		if rewritten > most || rewritten > len(text) || read > len(text) || read < len(text) && most >= len(text) {
+			t.Fatalf("NFCWithin(%+q, %d) read %d, rewrote %d", text, most, read, rewritten)
+		}
+		// What was read is whole: with the form of the rest it is that of all.
+		if all := string(NFC(got, text[read:])); all != "guard"+string(NFC(nil, text)) {
+			t.Fatalf("NFCWithin(%+q, %d) = %+q of %d bytes", text, most, got, read)
+		}
+	})
+	marks := []byte("x e" + strings.Repeat("\u0301\u0323", 500) + " y")
+	if got, read, rewritten := NFCWithin(nil, marks, 100); string(got) != "x " || read != 2 || rewritten > 100 {
+		t.Errorf("a sequence of 2,001 bytes is %+q after %d bytes, %d rewritten", got, read, rewritten)
+	}
+}
+
 func TestUnicodeAfter9IsLeftAloneByNFC(t *testing.T) {
 	// Hugging Face's normaliser composes none of these (all composed in Unicode 16).
 	for _, text := range []string{"\U00011935\U00011930", "\U000105d2\u0307", "\U00016d67\U00016d67"} {
