@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"text/tabwriter"
@@ -52,6 +54,7 @@ type simFlags struct {
 	gateways   int
 	delays     string
 	set        []string
+	trace      string
 	charts     string
 	asJSON     bool
 }
@@ -64,6 +67,7 @@ func (f *simFlags) register(cmd *cobra.Command) {
 	flags.IntVar(&f.gateways, "gateways", 2, "gateways that share the traffic")
 	flags.StringVar(&f.delays, "delays", "", "JSON file with delays measured on a live system: report_every_ms, report_ms, event_ms, prediction_ms, hop_ms, event_loss")
 	flags.StringArrayVar(&f.set, "set", nil, "a policy parameter, such as cost.miss_weight=1; may be repeated")
+	flags.StringVar(&f.trace, "trace", "", "recorded requests in Mooncake's format, for the scenarios that play them")
 	flags.StringVar(&f.charts, "charts", "", "draw charts into this folder (PNG and SVG)")
 	flags.BoolVar(&f.asJSON, "json", false, "print the figures as JSON")
 }
@@ -105,13 +109,13 @@ seeds; ± is the standard deviation between seeds.`,
 }
 
 func simSaturationCommand() *cobra.Command {
-	var seeds string
+	var seeds, trace string
 	cmd := &cobra.Command{
 		Use:   "saturation SCENARIO",
 		Short: "Find the rate at which the reference meets the SLO for 90 % of the requests",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := virtual.FindScenario(args[0])
+			s, err := findScenario(args[0], trace)
 			if err != nil {
 				return err
 			}
@@ -135,11 +139,28 @@ func simSaturationCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&seeds, "seeds", "1-3", "seeds")
+	cmd.Flags().StringVar(&trace, "trace", "", "recorded requests in Mooncake's format, for the scenarios that play them")
 	return cmd
 }
 
-func (f *simFlags) play(cmd *cobra.Command, name string) error {
+// findScenario returns a scenario, with its trace where one is given.
+func findScenario(name, trace string) (virtual.Scenario, error) {
 	s, err := virtual.FindScenario(name)
+	if err != nil || trace == "" {
+		return s, err
+	}
+	if !s.Recorded {
+		return s, fmt.Errorf("%s makes its own requests: --trace is for the recorded scenarios", name)
+	}
+	t, err := virtual.ReadTrace(trace)
+	if err != nil {
+		return s, err
+	}
+	return s.WithTrace(t), nil
+}
+
+func (f *simFlags) play(cmd *cobra.Command, name string) error {
+	s, err := findScenario(name, f.trace)
 	if err != nil {
 		return err
 	}
@@ -221,7 +242,31 @@ func printComparison(out io.Writer, c *virtual.Comparison) {
 			100*p.Goodput, p.BusyCoV, p.RequestCoV, p.Refused+p.Failed)
 	}
 	_ = w.Flush() // the terminal's
+	printGroups(out, c)
 	fmt.Fprintf(out, "\none cache of the fleet's size would have had %.1f %% hits\n", 100*c.Policies[c.Order[0]].PooledHitRate)
+}
+
+// printGroups shows the parts of a mixed workload.
+func printGroups(out io.Writer, c *virtual.Comparison) {
+	groups := map[string]bool{}
+	for _, p := range c.Policies {
+		for name := range p.ByGroup {
+			groups[name] = true
+		}
+	}
+	if len(groups) == 0 {
+		return
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\npolicy\tpart\thits\tTTFT mean\tp50\tp99\tmax\t")
+	for _, name := range c.Order {
+		for _, group := range slices.Sorted(maps.Keys(groups)) {
+			if g := c.Policies[name].ByGroup[group]; g != nil {
+				fmt.Fprintf(w, "%s\t%s\t%.1f %%\t%.0f ms\t%.0f\t%.0f\t%.0f\t\n", name, group, 100*g.HitRate, g.TTFT.Mean, g.TTFT.P50, g.TTFT.P99, g.TTFT.Max)
+			}
+		}
+	}
+	_ = w.Flush() // the terminal's
 }
 
 // parseSeeds reads "1-5" or "1,4,7".

@@ -14,8 +14,14 @@ import (
 // colors that stay apart on white paper and for most colour-blind readers
 // (Okabe and Ito, 2008).
 var colors = []color.Color{
-	color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{0, 158, 115, 255}, color.RGBA{204, 121, 167, 255},
-	color.RGBA{86, 180, 233, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{60, 60, 60, 255}, color.RGBA{160, 160, 160, 255},
+	color.RGBA{0, 114, 178, 255},
+	color.RGBA{213, 94, 0, 255},
+	color.RGBA{0, 158, 115, 255},
+	color.RGBA{204, 121, 167, 255},
+	color.RGBA{86, 180, 233, 255},
+	color.RGBA{230, 159, 0, 255},
+	color.RGBA{60, 60, 60, 255},
+	color.RGBA{160, 160, 160, 255},
 }
 
 // Charts draws the comparison into a folder, each chart as PNG and SVG, and

@@ -34,8 +34,11 @@ func ReadDelays(path string) (Delays, error) {
 		to    *time.Duration
 		least float64
 	}{
-		{"report_every_ms", file.ReportEvery, &out.ReportEvery, 1}, {"report_ms", file.Report, &out.Report, 0}, {"event_ms", file.Event, &out.Event, 0},
-		{"prediction_ms", file.Prediction, &out.Prediction, 0}, {"hop_ms", file.Hop, &out.Hop, 0},
+		{"report_every_ms", file.ReportEvery, &out.ReportEvery, 1},
+		{"report_ms", file.Report, &out.Report, 0},
+		{"event_ms", file.Event, &out.Event, 0},
+		{"prediction_ms", file.Prediction, &out.Prediction, 0},
+		{"hop_ms", file.Hop, &out.Hop, 0},
 	} {
 		if field.value == nil {
 			continue
