@@ -303,10 +303,10 @@ var parameters = []parameter{
 		o.CacheWeight = p.number(at, v, 0, 100)
 	}},
 	{"max_queue", []Name{Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
-		o.MaxQueue = p.integer(at, v, 1, 65_535)
+		o.MaxQueue = p.number(at, v, 0.01, 100)
 	}},
 	{"queue_breaker", []Name{Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
-		o.QueueBreaker = p.integer(at, v, 1, 65_535)
+		o.QueueBreaker = p.number(at, v, 0.01, 100)
 	}},
 	{"lease_ms", []Name{Threshold, RoundRobin, SessionHash, LeastLoad, Random, CHWBL, Cost, Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.Lease = time.Duration(p.integer(at, v, 1000, 3_600_000)) * time.Millisecond

@@ -129,11 +129,13 @@ type Policy struct {
 	// CacheWeight (factor, [0, 100], default 3; weighted): what the cached share of the prompt
 	// counts against the load, whose weight is 1.
 	CacheWeight float64
-	// MaxQueue (requests, 1 to 65,535, default 64; weighted): the queue that counts as full.
-	MaxQueue int
-	// QueueBreaker (requests, 1 to 65,535, default 48; weighted): a worker with a longer queue
-	// gets nothing for its cache.
-	QueueBreaker int
+	// MaxQueue (share of the batch limit, [0.01, 100], default 1; weighted): the queue that counts
+	// as full. It is a share because what is a long queue for an engine that batches 64 is a quiet
+	// moment for one that batches 256; a worker whose limit nobody knows counts as one of 64.
+	MaxQueue float64
+	// QueueBreaker (share of the batch limit, [0.01, 100], default 0.75; weighted): a worker with a
+	// longer queue gets nothing for its cache.
+	QueueBreaker float64
 	// Lease (duration, 1 s to 1 h, default 30 s, JSON lease_ms; all rules): a worker silent for
 	// longer is left out. 30 s survives a slow scrape and a control restart.
 	Lease time.Duration
@@ -146,7 +148,7 @@ func Default(name Name) Policy {
 		VirtualNodes: 128, LoadDecay: 5 * time.Second, Lease: 30 * time.Second,
 		MissWeight: 3, DecodeWeight: 0.2, EvictWeight: 3, TailDecay: 20 * time.Second, SpreadWeight: 200 * time.Millisecond,
 		Sample: 0.5, OutputTokens: 250, DecodeStep: 200 * time.Microsecond,
-		CacheWeight: 3, MaxQueue: 64, QueueBreaker: 48,
+		CacheWeight: 3, MaxQueue: 1, QueueBreaker: 0.75,
 	}
 }
 

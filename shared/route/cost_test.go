@@ -147,11 +147,11 @@ func TestUnknownRatesAreThoseOfTheOthers(t *testing.T) {
 func TestWeightedPrefersTheCacheUntilTheBreaker(t *testing.T) {
 	v := fleet(4, policy.Weighted)
 	w := v.worker(1)
-	w.InFlight = 48
+	w.InFlight = 75
 	if d := choose(long(holds(1, 2048)), v); d.Best != 1 || d.Why != WhyScore {
 		t.Errorf("queue at the breaker: %d by %v", d.Best, d.Why)
 	}
-	w.InFlight = 49
+	w.InFlight = 76
 	if d := choose(long(holds(1, 2048)), v); d.Best == 1 {
 		t.Error("a queue above the breaker keeps its bonus")
 	}
@@ -160,8 +160,8 @@ func TestWeightedPrefersTheCacheUntilTheBreaker(t *testing.T) {
 		set  func(p *policy.Policy)
 	}{
 		{"cache_weight", func(p *policy.Policy) { p.CacheWeight = 0.5 }},
-		{"queue_breaker", func(p *policy.Policy) { p.QueueBreaker = 10 }},
-		{"max_queue", func(p *policy.Policy) { p.MaxQueue, p.CacheWeight = 10, 1.5 }},
+		{"queue_breaker", func(p *policy.Policy) { p.QueueBreaker = 0.1 }},
+		{"max_queue", func(p *policy.Policy) { p.MaxQueue, p.CacheWeight = 0.1, 1.5 }},
 		{"watermark", func(p *policy.Policy) { p.Watermark = 0.5 }},
 	} {
 		v := fleet(4, policy.Weighted)

@@ -10,8 +10,8 @@ import (
 //
 //	cache_weight x cached share of the prompt - (min(queue / max_queue, 1) + 0.3 x utilization)
 //
-// where the queue is the requests there and utilization is the load. A worker whose queue is
-// longer than queue_breaker gets nothing for its cache.
+// where the queue is the requests there as a share of the batch limit and utilization is the
+// load. A worker whose queue is longer than queue_breaker gets nothing for its cache.
 func (c *chooser) weighted() (int, Why) {
 	top := math.Inf(-1)
 	best := -1
@@ -29,16 +29,24 @@ func (c *chooser) weighted() (int, Why) {
 	return best, WhyNone
 }
 
+// defaultMaxRunning stands in for the batch limit of a worker that doesn't tell it.
+const defaultMaxRunning = 64
+
 // sameScore is the difference below which two scores are equal.
 const sameScore = 1e-6
 
 func (c *chooser) score(i int) float64 {
 	s := &c.d.seen[i]
 	t := Terms{Seen: true}
-	if c.req.PromptTokens > 0 && s.requests <= c.rule.QueueBreaker {
+	batch := defaultMaxRunning
+	if n := c.view.Workers[i].MaxRunning; n > 0 {
+		batch = n
+	}
+	queue := float64(s.requests) / float64(batch)
+	if c.req.PromptTokens > 0 && queue <= c.rule.QueueBreaker {
 		t.CachedShare = min(1, float64(s.credited)/float64(c.req.PromptTokens))
 	}
-	t.Queue = min(1, float64(s.requests)/float64(c.rule.MaxQueue))
+	t.Queue = min(1, queue/c.rule.MaxQueue)
 	t.Utilization = float64(s.load) / loadUnits
 	t.Sum = c.rule.CacheWeight*t.CachedShare - (t.Queue + 0.3*t.Utilization)
 	s.terms = t
