@@ -47,6 +47,20 @@ Start with:
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), simCommand(), hostsimCommand(), tokenizerCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
+	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), simCommand(), explainCommand(), hostsimCommand(), tokenizerCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
+	for _, c := range root.Commands() {
+		if c.HasSubCommands() {
+			c.RunE = onlySubcommands
+		}
+	}
 	return root
+}
+
+// onlySubcommands is what a group of commands does by itself: cobra would print the
+// help for a misspelt subcommand too, and exit with 0.
+func onlySubcommands(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unknown command %q for %q (see %s --help)", args[0], cmd.CommandPath(), cmd.CommandPath())
+	}
+	return cmd.Help()
 }

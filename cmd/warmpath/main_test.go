@@ -37,6 +37,8 @@ func TestWrongUseSaysWhatWouldBeRight(t *testing.T) {
 		{[]string{"off", "--control", guarded.URL}, "WARMPATH_TOKEN"},
 		{[]string{"sim", "workers", "--count", "0"}, "one worker or more"},
 		{[]string{"nonsense"}, "unknown command"},
+		{[]string{"tokenizer", "nonsense"}, `unknown command "nonsense"`},
+		{[]string{"hostsim", "nonsense"}, "hostsim --help"},
 	} {
 		code, _, errs := warmpath(c.args...)
 		if code != 1 || !strings.Contains(errs, c.want) {
@@ -50,7 +52,7 @@ func TestHelpTeachesEveryCommand(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d", code)
 	}
-	for _, name := range []string{"demo", "control", "gateway", "sim", "hostsim", "off", "on", "version"} {
+	for _, name := range []string{"demo", "control", "gateway", "sim", "hostsim", "tokenizer", "off", "on", "version"} {
 		if !strings.Contains(out, "\n  "+name) {
 			t.Errorf("help does not list %s", name)
 		}

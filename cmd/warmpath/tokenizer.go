@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -149,6 +150,9 @@ func readVocabulary(data []byte, ranks ranksOf) (*vocab.Spec, error) {
 		}
 		return hf.ReadRanks(data, hf.Ranks{Pattern: ranks.pattern, Special: special})
 	}
+	if isCompiled(data) {
+		return nil, errors.New("it is compiled already")
+	}
 	var keys struct {
 		Config, Model json.RawMessage
 	}
@@ -160,6 +164,8 @@ func readVocabulary(data []byte, ranks ranksOf) (*vocab.Spec, error) {
 	}
 	return hf.Read(data)
 }
+
+func isCompiled(data []byte) bool { return bytes.HasPrefix(data, []byte("WPV")) }
 
 // writeFileWhole writes by renaming: a reader sees the old file or the new one.
 func writeFileWhole(path string, data []byte) error {
@@ -194,7 +200,7 @@ func openVocabulary(path string) (*bpe.Encoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the vocabulary: %w", err)
 	}
-	if !strings.HasPrefix(string(data), "WPV") {
+	if !isCompiled(data) {
 		if data, err = compileVocabulary(path, data, ranksOf{}); err != nil {
 			return nil, err
 		}

@@ -295,6 +295,7 @@ func TestTokenizerMistakesSayWhatWouldBeRight(t *testing.T) {
 		{"", []string{"compile", smallVocabularies + "qwen.tokenizer.json"}, "-o NAME.wpv"},
 		{"", []string{"compile", "missing.json", "-o", filepath.Join(dir, "x")}, "missing.json"},
 		{"", []string{"compile", file("bad.json", "{"), "-o", filepath.Join(dir, "x")}, "bad.json"},
+		{"", []string{"compile", file("x.wpv", "WPV\x01"), "-o", filepath.Join(dir, "x")}, "compiled already"},
 		{"", []string{"compile", file("wordpiece.json", strings.Replace(string(published), `"type":"BPE"`, `"type":"WordPiece"`, 1)), "-o", filepath.Join(dir, "x")}, "WordPiece"},
 		{"", []string{"compile", file("nfkc.json", strings.Replace(string(published), `{"type":"NFC"}`, `{"type":"NFKC"}`, 1)), "-o", filepath.Join(dir, "x")}, "NFKC"},
 		{"", []string{"compile", smallVocabularies + "qwen.tokenizer.json", "-o", filepath.Join(dir, "no", "x")}, "no such file"},
