@@ -127,9 +127,12 @@ func (c cache) refusals(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		_, err = compiled(v, file)
+		if err == nil {
+			return nil, fmt.Errorf("%s was compiled: it has %s, which we don't do", pack, refusedPacks[pack])
+		}
 		var unsupported *hf.Unsupported
 		if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), refusedPacks[pack]) {
-			return nil, fmt.Errorf("%s should be refused because of %s, got: %v", pack, refusedPacks[pack], err)
+			return nil, fmt.Errorf("%s should be refused because of %s: %w", pack, refusedPacks[pack], err)
 		}
 		told = append(told, pack+": "+unsupported.Path+": "+unsupported.What)
 	}
