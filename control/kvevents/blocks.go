@@ -1,0 +1,412 @@
+package kvevents
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+)
+
+// Sink learns what an engine holds. The slices are valid during the call.
+type Sink interface {
+	// Hold: the engine holds every checkpoint of path, ascending, of one prompt.
+	// The first may be one that was told before, to say where the others hang.
+	Hold(path []fingerprint.Checkpoint)
+	// Drop: it no longer holds this checkpoint, nor any beyond it.
+	Drop(fingerprint uint64)
+	// Clear: it holds nothing.
+	Clear()
+}
+
+// Config says what a Map's fingerprints begin with.
+type Config struct {
+	Pool string
+	// Models are the names under which clients ask for the base model, at most
+	// eight: each is its own salt. An adapter goes by its own name.
+	Models []string
+	// TurnEnds are the token ids that end a turn.
+	TurnEnds []uint32
+	// Media count as held; GPU when 0. The table doesn't tell media apart, so
+	// only what costs nothing to use should count.
+	Media Medium
+	// MaxBlocks bounds the map; 4 Mi.
+	MaxBlocks int
+	// MaxAside bounds the tokens of blocks whose parent isn't known yet; 1 Mi.
+	MaxAside int
+}
+
+// Counts of events, since the Map was made, and of blocks, now.
+type Counts struct {
+	Stored, Removed, Cleared uint64 // blocks stored and removed, clears
+	OtherGroup               uint64 // events of cache groups that aren't full attention
+	BadShape                 uint64 // events whose tokens, hashes and block size contradict each other
+	Untranslated             uint64 // blocks that gateways have no fingerprints for: images, nameless adapters
+	UnknownParent            uint64 // blocks that wait or waited for their parent
+	Unplaced                 uint64 // of them, those there was no room for
+	UnknownRemoved           uint64 // removals of blocks nobody knew
+	Full                     uint64 // blocks beyond MaxBlocks
+	Resized                  uint64 // the block size changed: another engine's cache
+
+	Blocks, Held, Gone, Aside int // known; held with all before them; removed with blocks behind; waiting for a parent
+	CPU, Disk                 int // blocks that lie there too, or only there
+	BlockTokens               int
+}
+
+// Map is one engine's cache, block by block. Not safe for concurrent use.
+type Map struct {
+	cfg    Config
+	sink   Sink
+	nodes  slab[node]
+	points slab[point]
+	tokens tokenSlots
+	byHash table
+	group  int // the full-attention group that counts; -1 until one was seen
+	counts Counts
+	aside  aside
+
+	chains  []fingerprint.Chain
+	paths   [maxVariants][]fingerprint.Checkpoint
+	scratch []uint32
+	walk    []uint32
+	stack   []uint32
+}
+
+// NewMap returns an empty map that tells sink what it learns.
+func NewMap(cfg Config, sink Sink) *Map {
+	cfg.Models = cfg.Models[:min(len(cfg.Models), maxVariants)]
+	cfg.Media = cmp.Or(cfg.Media, GPU)
+	cfg.MaxBlocks = cmp.Or(cfg.MaxBlocks, 4<<20)
+	cfg.MaxAside = cmp.Or(cfg.MaxAside, 1<<20)
+	return &Map{cfg: cfg, sink: sink, group: -1, chains: make([]fingerprint.Chain, max(1, len(cfg.Models)))}
+}
+
+// Apply takes the events of a batch in, in order.
+func (m *Map) Apply(b *Batch) {
+	for i := range b.Events {
+		switch e := &b.Events[i]; e.Kind {
+		case Stored:
+			m.store(e)
+		case Removed:
+			m.removeAll(e)
+		case Cleared:
+			m.counts.Cleared++
+			m.Clear()
+		}
+	}
+}
+
+// Clear forgets every block.
+func (m *Map) Clear() {
+	counts := m.counts
+	*m = Map{cfg: m.cfg, sink: m.sink, group: m.group, chains: m.chains}
+	counts.Blocks, counts.Held, counts.Gone, counts.Aside, counts.CPU, counts.Disk = 0, 0, 0, 0, 0, 0
+	m.counts = counts
+	m.sink.Clear()
+}
+
+// Counts returns the counts.
+func (m *Map) Counts() Counts {
+	c := m.counts
+	c.BlockTokens, c.Aside = m.tokens.size, m.aside.blocks
+	return c
+}
+
+// Bytes is the memory of the blocks.
+func (m *Map) Bytes() int64 {
+	return m.nodes.bytes(40) + m.points.bytes(16) + m.tokens.bytes() + 4*int64(len(m.byHash.slots)) + 8*int64(m.aside.tokens)
+}
+
+func (m *Map) store(e *Event) {
+	if !e.FullAttention || e.Group >= 0 && m.group >= 0 && e.Group != m.group {
+		m.counts.OtherGroup++
+		return
+	}
+	if len(e.Hashes) == 0 {
+		return
+	}
+	if len(e.Tokens) == 0 {
+		// A copy into another medium, told by name only.
+		for _, h := range e.Hashes {
+			if id := m.byHash.find(&m.nodes, h); id != 0 {
+				m.counts.Stored++
+				m.put(id, e.Medium)
+			} else {
+				m.counts.UnknownParent++
+				m.counts.Unplaced++
+			}
+		}
+		m.flush()
+		return
+	}
+	if e.BlockSize < 1 || e.BlockSize > MaxBlockTokens || len(e.Tokens) != len(e.Hashes)*e.BlockSize || slices.Max(e.Tokens) > maxTokenID {
+		m.counts.BadShape++
+		return
+	}
+	if m.tokens.size != e.BlockSize {
+		if m.tokens.size != 0 {
+			m.counts.Resized++
+			m.Clear()
+		}
+		m.tokens.size = e.BlockSize
+	}
+	if e.Group >= 0 {
+		m.group = e.Group
+	}
+	var parent uint32
+	if e.HasParent {
+		if parent = m.byHash.find(&m.nodes, e.Parent); parent == 0 {
+			m.counts.UnknownParent += uint64(len(e.Hashes))
+			if !m.aside.add(e, m.cfg.MaxAside) {
+				m.counts.Unplaced += uint64(len(e.Hashes))
+			}
+			return
+		}
+	}
+	m.place(e, parent)
+	m.flush()
+	// Blocks that waited for one of these go on, and those that waited for them.
+	for i := 0; m.aside.blocks > 0 && i < len(e.Hashes); i++ {
+		for _, w := range m.aside.take(e.Hashes[i]) {
+			m.store(w)
+		}
+	}
+}
+
+// place stores the blocks of e behind parent.
+func (m *Map) place(e *Event, parent uint32) {
+	size := e.BlockSize
+	chained := false // the chains stand at parent's end
+	for i, h := range e.Hashes {
+		id := m.byHash.find(&m.nodes, h)
+		switch {
+		case id != 0 && (chained || m.nodes.at(id).parent != parent):
+			m.counts.BadShape++ // the same name at another place
+			return
+		case id == 0 && m.byHash.count >= m.cfg.MaxBlocks:
+			m.counts.Full += uint64(len(e.Hashes) - i)
+			return
+		case id == 0:
+			id = m.add(h, parent)
+			n := m.nodes.at(id)
+			if e.Adapter != "" {
+				n.flags |= adapted
+			}
+			if i >= e.Opaque || parent != 0 && m.nodes.at(parent).flags&opaque != 0 || e.Adapter == "" && len(m.cfg.Models) == 0 {
+				n.flags |= opaque
+				m.counts.Untranslated++
+			} else {
+				if !chained {
+					m.resume(e, id, parent)
+					chained = true
+				}
+				m.chain(id, e.Tokens[i*size:(i+1)*size])
+			}
+		}
+		m.counts.Stored++
+		m.put(id, e.Medium)
+		parent = id
+	}
+}
+
+func (m *Map) add(hash uint64, parent uint32) uint32 {
+	id := m.nodes.alloc()
+	n := m.nodes.at(id)
+	*n = node{hash: hash, parent: parent, depth: 1}
+	if parent != 0 {
+		p := m.nodes.at(parent)
+		n.depth = p.depth + 1
+		n.next = p.child
+		if p.child != 0 {
+			m.nodes.at(p.child).prev = id
+		}
+		p.child = id
+	}
+	m.byHash.add(&m.nodes, id)
+	m.counts.Gone++ // until put
+	return id
+}
+
+// put makes a known block lie in a medium.
+func (m *Map) put(id uint32, medium Medium) {
+	n := m.nodes.at(id)
+	if n.media == 0 {
+		m.counts.Gone--
+		m.counts.Blocks++
+	}
+	m.countMedia(n.media, n.media|medium)
+	n.media |= medium
+	if n.flags&held == 0 && n.media&m.cfg.Media != 0 && (n.parent == 0 || m.nodes.at(n.parent).flags&held != 0) {
+		m.hold(id)
+	}
+}
+
+func (m *Map) countMedia(from, to Medium) {
+	if (from^to)&CPU != 0 {
+		m.counts.CPU += int(to&CPU/CPU)*2 - 1
+	}
+	if (from^to)&Disk != 0 {
+		m.counts.Disk += int(to&Disk/Disk)*2 - 1
+	}
+}
+
+// hold marks a block and what hangs on it as held, and collects the paths.
+func (m *Map) hold(id uint32) {
+	stack := append(m.stack[:0], id)
+	for len(stack) > 0 {
+		id = stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		n := m.nodes.at(id)
+		n.flags |= held
+		m.counts.Held++
+		m.tell(id)
+		for c := n.child; c != 0; c = m.nodes.at(c).next {
+			if k := m.nodes.at(c); k.media&m.cfg.Media != 0 && k.flags&held == 0 {
+				stack = append(stack, c)
+			}
+		}
+	}
+	m.stack = stack
+}
+
+// tell adds the checkpoints of a held block to the path of each variant; a path
+// that they don't continue is told first.
+func (m *Map) tell(id uint32) {
+	for at := m.nodes.at(id).points; at != 0; at = m.points.at(at).next {
+		p := *m.points.at(at)
+		if p.salt() {
+			continue
+		}
+		m.tellPoint(id, p)
+	}
+}
+
+func (m *Map) tellPoint(id uint32, p point) {
+	v := p.variant()
+	path := m.paths[v]
+	before, ok := m.before(id, p)
+	if len(path) > 0 && (!ok || path[len(path)-1].Fingerprint != before.fingerprint) {
+		m.sink.Hold(path)
+		path = path[:0]
+	}
+	if len(path) == 0 && ok {
+		path = append(path, checkpoint(before))
+	}
+	m.paths[v] = append(path, checkpoint(p))
+}
+
+func checkpoint(p point) fingerprint.Checkpoint {
+	return fingerprint.Checkpoint{Fingerprint: p.fingerprint, End: p.units(), TurnEnd: p.isTurn()}
+}
+
+// before is the deepest checkpoint before p, which block id completes.
+func (m *Map) before(id uint32, p point) (point, bool) {
+	for ; id != 0; id = m.nodes.at(id).parent {
+		var best point
+		for at := m.nodes.at(id).points; at != 0; at = m.points.at(at).next {
+			q := *m.points.at(at)
+			if q.variant() == p.variant() && q.units() < p.units() && q.units() > best.units() {
+				best = q
+			}
+		}
+		if !best.salt() {
+			return best, true
+		}
+	}
+	return point{}, false
+}
+
+func (m *Map) flush() {
+	for v := range m.paths {
+		if len(m.paths[v]) > 0 {
+			m.sink.Hold(m.paths[v])
+			m.paths[v] = m.paths[v][:0]
+		}
+	}
+}
+
+func (m *Map) removeAll(e *Event) {
+	if e.Group >= 0 && e.Group != m.group {
+		m.counts.OtherGroup++
+		return
+	}
+	for _, h := range e.Hashes {
+		id := m.byHash.find(&m.nodes, h)
+		if id == 0 || m.nodes.at(id).media&e.Medium == 0 {
+			if !m.aside.remove(h) {
+				m.counts.UnknownRemoved++
+			}
+			continue
+		}
+		m.counts.Removed++
+		n := m.nodes.at(id)
+		m.countMedia(n.media, n.media&^e.Medium)
+		n.media &^= e.Medium
+		if n.flags&held != 0 && n.media&m.cfg.Media == 0 {
+			m.unhold(id)
+		}
+		if n.media == 0 {
+			m.counts.Blocks--
+			m.counts.Gone++
+			m.prune(id)
+		}
+	}
+}
+
+// unhold takes a block and all that hangs on it from what is held. The blocks
+// behind stay known: the engine may store the missing one again.
+func (m *Map) unhold(id uint32) {
+	stack := append(m.stack[:0], id)
+	for len(stack) > 0 {
+		id = stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		n := m.nodes.at(id)
+		n.flags &^= held
+		m.counts.Held--
+		for at := n.points; at != 0; at = m.points.at(at).next {
+			if p := m.points.at(at); !p.salt() {
+				m.sink.Drop(p.fingerprint)
+			}
+		}
+		for c := n.child; c != 0; c = m.nodes.at(c).next {
+			if m.nodes.at(c).flags&held != 0 {
+				stack = append(stack, c)
+			}
+		}
+	}
+	m.stack = stack
+}
+
+// prune forgets a removed block behind which there is nothing, and the removed
+// ones before it.
+func (m *Map) prune(id uint32) {
+	for id != 0 {
+		n := m.nodes.at(id)
+		if n.media != 0 || n.child != 0 {
+			return
+		}
+		parent := n.parent
+		if parent != 0 {
+			if p := m.nodes.at(parent); p.child == id {
+				p.child = n.next
+			}
+			if n.prev != 0 {
+				m.nodes.at(n.prev).next = n.next
+			}
+			if n.next != 0 {
+				m.nodes.at(n.next).prev = n.prev
+			}
+		}
+		for at := n.points; at != 0; {
+			next := m.points.at(at).next
+			m.points.release(at)
+			at = next
+		}
+		if n.tokens != 0 {
+			m.tokens.free = append(m.tokens.free, n.tokens)
+		}
+		m.byHash.remove(&m.nodes, n.hash)
+		m.nodes.release(id)
+		m.counts.Gone--
+		id = parent
+	}
+}

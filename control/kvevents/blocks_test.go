@@ -1,0 +1,326 @@
+package kvevents
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+)
+
+// ledger is a Sink that keeps what is held, and checks how it is told.
+type ledger struct {
+	held map[uint64]uint32 // end by fingerprint
+	bad  string
+}
+
+func newLedger() *ledger { return &ledger{held: map[uint64]uint32{}} }
+
+func (l *ledger) Hold(path []fingerprint.Checkpoint) {
+	for i, c := range path {
+		if i > 0 && c.End <= path[i-1].End || c.End == 0 {
+			l.bad = "a path doesn't ascend"
+		}
+		l.held[c.Fingerprint] = c.End
+	}
+}
+
+func (l *ledger) Drop(fp uint64) {
+	if _, ok := l.held[fp]; !ok {
+		l.bad = "dropped what wasn't held"
+	}
+	delete(l.held, fp)
+}
+
+func (l *ledger) Clear() { clear(l.held) }
+
+// gatewayPath is what a gateway computes for a prompt whose turns end at ends.
+func gatewayPath(model, salt string, tokens []uint32, ends ...int) []fingerprint.Checkpoint {
+	var c fingerprint.Chain
+	c.Reset(fingerprint.Salt("pool", model, 0, salt, fingerprint.Exact))
+	at := 0
+	for _, e := range ends {
+		c.WriteTokens(tokens[at:e])
+		c.TurnEnd()
+		at = e
+	}
+	c.WriteTokens(tokens[at:])
+	return slices.Clone(c.Finish())
+}
+
+func apply(t testing.TB, m *Map, name string) Batch {
+	t.Helper()
+	var b Batch
+	if err := Decode(payload(t, name), &b); err != nil {
+		t.Fatal(err)
+	}
+	m.Apply(&b)
+	return b
+}
+
+func TestGatewaysFindWhatTheEngineStored(t *testing.T) {
+	for _, c := range []struct{ recording, model, salt string }{
+		{"main/0000_cold_pub.bin", "tiny", ""},
+		{"evict/0001_salt_pub.bin", "tiny", "tenant-A"},
+		{"lora/0001_lora_pub.bin", "lora-a", ""},
+		{"lora/0002_lora_pub.bin", "lora-a", "tenant-B"},
+	} {
+		held := newLedger()
+		m := NewMap(Config{Pool: "pool", Models: []string{"tiny", "alias"}}, held)
+		b := apply(t, m, c.recording)
+		for _, model := range []string{"tiny", "alias", "lora-a", "lora-b"} {
+			for _, salt := range []string{"", "tenant-A", "tenant-B"} {
+				same := salt == c.salt && (model == c.model || c.model == "tiny" && model == "alias")
+				for _, cp := range gatewayPath(model, salt, b.Events[0].Tokens) {
+					if _, ok := held.held[cp.Fingerprint]; ok != same {
+						t.Errorf("%s: model %s, salt %q, unit %d: found %v, want %v", c.recording, model, salt, cp.End, ok, same)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestEvictionAndResetOfARealEngineLeaveOnlyWhatItHolds(t *testing.T) {
+	held := newLedger()
+	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, held)
+	for i, name := range recorded(t, "evict/*.bin") {
+		apply(t, m, name)
+		c := m.Counts()
+		if c.UnknownParent+c.UnknownRemoved+c.BadShape+c.OtherGroup+c.Untranslated != 0 || c.Held != c.Blocks || c.Blocks > 140 {
+			t.Fatalf("after %s: %+v", name, c)
+		}
+		if i >= 10 && i < 16 && c.Blocks < 120 {
+			t.Errorf("after %s: %d blocks of an engine that is full at 140", name, c.Blocks)
+		}
+	}
+	if c := m.Counts(); c.Removed == 0 || c.Cleared != 1 || c.Blocks != 4 {
+		t.Errorf("%+v", c)
+	}
+	// Four blocks of 32 tokens: units 4 and 8.
+	if len(held.held) != 2 || held.bad != "" {
+		t.Errorf("%d checkpoints, %s", len(held.held), held.bad)
+	}
+}
+
+func TestTurnEndsAreCheckpoints(t *testing.T) {
+	tokens := make([]uint32, 32*16)
+	for i := range tokens {
+		tokens[i] = uint32(1000 + i)
+	}
+	// Ends in the middle of a unit; at a unit's edge behind the line break; in a
+	// unit that begins a block, so that the block before completes it; twice in
+	// one unit.
+	for _, end := range []int{150, 176, 197, 199, 400} {
+		tokens[end-2] = 7
+	}
+	held := newLedger()
+	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{7}}, held)
+	e := Event{Kind: Stored, Tokens: tokens, BlockSize: 32, Medium: GPU, FullAttention: true}
+	for i := range 16 {
+		e.Hashes = append(e.Hashes, uint64(i+1))
+	}
+	e.Opaque = len(e.Hashes)
+	m.Apply(&Batch{Events: []Event{e}})
+	for _, cp := range gatewayPath("tiny", "", tokens, 150, 176, 197, 199, 400) {
+		if held.held[cp.Fingerprint] != cp.End {
+			t.Errorf("unit %d isn't held (turn end %v)", cp.End, cp.TurnEnd)
+		}
+	}
+	// The turn that ends at token 197 is whole with block 6 (192 tokens).
+	m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{7}, Medium: GPU, Group: -1}}})
+	for _, end := range held.held {
+		if end > 12 {
+			t.Errorf("unit %d is held without block 7", end)
+		}
+	}
+	if _, ok := held.held[gatewayPath("tiny", "", tokens[:192])[2].Fingerprint]; !ok || held.bad != "" {
+		t.Error("what block 6 completes went with block 7", held.bad)
+	}
+}
+
+func TestWhatGatewaysCannotNameIsCountedAndNotHeld(t *testing.T) {
+	held := newLedger()
+	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, held)
+	tokens := make([]uint32, 64)
+	stored := func(change func(*Event), hashes ...uint64) {
+		e := Event{Kind: Stored, Hashes: hashes, Tokens: tokens[:len(hashes)*16], BlockSize: 16, Medium: GPU, FullAttention: true, Group: 0, Opaque: len(hashes)}
+		change(&e)
+		m.Apply(&Batch{Events: []Event{e}})
+	}
+	stored(func(e *Event) { e.FullAttention = false }, 1, 2, 3, 4)
+	stored(func(e *Event) { e.Tokens = tokens[:63] }, 1, 2, 3, 4)
+	stored(func(e *Event) { e.BlockSize = 0 }, 1, 2, 3, 4)
+	stored(func(e *Event) { e.Tokens = []uint32{1 << 24}; e.BlockSize = 1 }, 1)
+	stored(func(e *Event) { e.Opaque = 0 }, 1, 2, 3, 4)
+	stored(func(e *Event) { e.HasParent, e.Parent = true, 4 }, 5, 6, 7, 8)
+	stored(func(e *Event) { e.Group = 1 }, 11, 12, 13, 14)
+	m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{1}, Medium: GPU, Group: 1}}})
+	c := m.Counts()
+	if c.OtherGroup != 3 || c.BadShape != 3 || c.Untranslated != 8 || c.Blocks != 8 || len(held.held) != 0 {
+		t.Errorf("%+v, %d held", c, len(held.held))
+	}
+	// In host memory only: known, not held. Copied there as well: held until both are gone.
+	stored(func(e *Event) { e.Medium = CPU }, 21, 22, 23, 24)
+	if len(held.held) != 0 || m.Counts().CPU != 4 {
+		t.Errorf("%+v, %d held", m.Counts(), len(held.held))
+	}
+	stored(func(*Event) {}, 21, 22, 23, 24)
+	stored(func(e *Event) { e.Medium, e.Tokens = Disk, nil }, 24)
+	if len(held.held) != 1 || m.Counts().Disk != 1 {
+		t.Errorf("%+v, %d held", m.Counts(), len(held.held))
+	}
+	m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{24}, Medium: GPU, Group: 0}}})
+	if c := m.Counts(); len(held.held) != 0 || c.Blocks != 12 || c.Held != 11 {
+		t.Errorf("%+v, %d held", c, len(held.held))
+	}
+}
+
+func TestBlocksWaitForTheirParentAndWhatWasRemovedMeanwhileStaysAway(t *testing.T) {
+	held := newLedger()
+	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}, MaxAside: 200}, held)
+	tokens := make([]uint32, 64)
+	stored := func(parent uint64, hashes ...uint64) {
+		m.Apply(&Batch{Events: []Event{{Kind: Stored, Hashes: hashes, HasParent: parent != 0, Parent: parent, Tokens: tokens[:len(hashes)*16], BlockSize: 16, Medium: GPU, FullAttention: true, Group: -1, Opaque: len(hashes)}}})
+	}
+	stored(4, 5, 6, 7, 8)
+	stored(8, 9, 10, 11, 12)
+	stored(8, 9, 10, 11, 12) // told twice
+	m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{11}, Medium: GPU, Group: -1}}})
+	stored(12, 13, 14, 15, 16) // waits for 12, which nobody holds now
+	stored(16, 17, 18, 19, 20) // no room
+	if c := m.Counts(); c.Blocks != 0 || c.Aside != 10 || c.Unplaced != 4 {
+		t.Fatalf("%+v", c)
+	}
+	stored(0, 1, 2, 3, 4)
+	if c := m.Counts(); c.Held != 10 || c.Aside != 4 {
+		t.Errorf("%+v", c)
+	}
+	if got := len(held.held); got != 2 {
+		t.Errorf("%d checkpoints, want units 4 and 8", got)
+	}
+}
+
+// naive is a cache as plain as can be: sets of blocks and whole prompts.
+type naive struct {
+	present map[uint64]bool
+	parent  map[uint64]uint64
+	prompt  map[uint64][]uint32 // tokens from the start to the block's end
+	model   map[uint64]string
+	salt    map[uint64]string
+}
+
+func (n *naive) holds(h uint64) bool {
+	for h != 0 {
+		if !n.present[h] {
+			return false
+		}
+		h = n.parent[h]
+	}
+	return true
+}
+
+func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.SampledFrom([]int{1, 5, 16, 24, 32, 100, 256}).Draw(t, "block size")
+		models := []string{"tiny", "alias"}[:rapid.IntRange(1, 2).Draw(t, "models")]
+		held := newLedger()
+		m := NewMap(Config{Pool: "pool", Models: models}, held)
+		var n naive
+		reset := func() {
+			n = naive{map[uint64]bool{}, map[uint64]uint64{}, map[uint64][]uint32{}, map[uint64]string{}, map[uint64]string{}}
+		}
+		reset()
+		hashes := []uint64{} // every block ever seen
+		next := uint64(1)
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			switch what := rapid.IntRange(0, 19).Draw(t, "what"); {
+			case what == 0:
+				m.Apply(&Batch{Events: []Event{{Kind: Cleared}}})
+				reset()
+				hashes = hashes[:0]
+			case what < 6 && len(hashes) > 0:
+				h := rapid.SampledFrom(hashes).Draw(t, "removed")
+				m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{h}, Medium: GPU, Group: -1}}})
+				delete(n.present, h)
+			case what < 8 && len(hashes) > 0:
+				// Stored again, as after an eviction. The map may have forgotten all of it.
+				h := rapid.SampledFrom(hashes).Draw(t, "again")
+				p := n.parent[h]
+				if p != 0 && m.byHash.find(&m.nodes, p) == 0 {
+					continue
+				}
+				e := Event{Kind: Stored, Hashes: []uint64{h}, Parent: p, HasParent: p != 0, BlockSize: size, Medium: GPU, FullAttention: true, Group: -1, Opaque: 1}
+				e.Adapter, e.CacheSalt = n.model[h], n.salt[h]
+				e.Tokens = n.prompt[h][len(n.prompt[h])-size:]
+				m.Apply(&Batch{Events: []Event{e}})
+				n.present[h] = true
+			default:
+				parent := uint64(0)
+				if len(hashes) > 0 && rapid.Bool().Draw(t, "goes on") {
+					parent = rapid.SampledFrom(hashes).Draw(t, "parent")
+					if m.byHash.find(&m.nodes, parent) == 0 {
+						continue
+					}
+				}
+				e := Event{Kind: Stored, Parent: parent, HasParent: parent != 0, BlockSize: size, Medium: GPU, FullAttention: true, Group: -1}
+				if parent == 0 {
+					e.Adapter = rapid.SampledFrom([]string{"", "ad"}).Draw(t, "adapter")
+					e.CacheSalt = rapid.SampledFrom([]string{"", "s"}).Draw(t, "salt")
+				} else {
+					e.Adapter, e.CacheSalt = n.model[parent], n.salt[parent]
+				}
+				prompt := slices.Clone(n.prompt[parent])
+				at := parent
+				for range rapid.IntRange(1, 1+2000/size/4).Draw(t, "blocks") {
+					for range size {
+						// Unique, so that no two blocks hold the same text.
+						prompt = append(prompt, uint32(next*7919)%maxTokenID)
+						next++
+					}
+					h := next << 20
+					hashes = append(hashes, h)
+					n.present[h], n.parent[h], n.prompt[h], n.model[h], n.salt[h] = true, at, slices.Clone(prompt), e.Adapter, e.CacheSalt
+					e.Hashes, e.Tokens = append(e.Hashes, h), append(e.Tokens, prompt[len(prompt)-size:]...)
+					at = h
+				}
+				e.Opaque = len(e.Hashes)
+				m.Apply(&Batch{Events: []Event{e}})
+			}
+			if held.bad != "" {
+				t.Fatal(held.bad)
+			}
+		}
+		want := map[uint64]uint32{}
+		count := 0
+		for h := range n.present {
+			if !n.holds(h) {
+				continue
+			}
+			count++
+			names := models
+			if n.model[h] != "" {
+				names = []string{n.model[h]}
+			}
+			for _, name := range names {
+				before := uint32(0)
+				if p := n.parent[h]; p != 0 {
+					before = uint32(len(n.prompt[p]) / 16)
+				}
+				for _, cp := range gatewayPath(name, n.salt[h], n.prompt[h]) {
+					if cp.End > before && fingerprint.NextScheduled(cp.End-1) == cp.End {
+						want[cp.Fingerprint] = cp.End
+					}
+				}
+			}
+		}
+		if diff := cmp.Diff(want, held.held); diff != "" {
+			t.Fatal(diff)
+		}
+		if c := m.Counts(); c.Held != count || c.Blocks != len(n.present) {
+			t.Fatalf("%+v, want %d held of %d", c, count, len(n.present))
+		}
+	})
+}
