@@ -168,8 +168,32 @@ func sum(runs []*Result) *Summed {
 			o.cached += t.cached
 		}
 	}
+	out.ByGroup = sumGroups(runs)
 	for _, t := range out.ByTier {
 		t.HitRate = share(t.cached, t.prompt)
+	}
+	return out
+}
+
+// sumGroups averages the parts of a mixed workload.
+func sumGroups(runs []*Result) map[string]*GroupResult {
+	out := map[string]*GroupResult{}
+	for _, r := range runs {
+		for name, g := range r.ByGroup {
+			o := out[name]
+			if o == nil {
+				o = &GroupResult{}
+				out[name] = o
+			}
+			n := float64(len(runs))
+			o.Requests += g.Requests
+			o.HitRate += g.HitRate / n
+			o.TTFT.Mean += g.TTFT.Mean / n
+			o.TTFT.P50 += g.TTFT.P50 / n
+			o.TTFT.P90 += g.TTFT.P90 / n
+			o.TTFT.P99 += g.TTFT.P99 / n
+			o.TTFT.Max += g.TTFT.Max / n
+		}
 	}
 	return out
 }
@@ -178,13 +202,16 @@ func sum(runs []*Result) *Summed {
 // of the requests of a seed, within 3 %. Each try lasts two minutes beyond the
 // time in which the workload reaches its rate, and at least five.
 func (s Scenario) Saturate(ctx context.Context, seed uint64, progress func(rate, goodput float64)) (float64, error) {
+	if s.Source == nil {
+		return 0, s.errNoTrace()
+	}
 	s.Requests, s.Faults = 0, nil
 	met := func(rate float64) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
 		span := max(s.Settle+2*time.Minute, 5*time.Minute)
-		r, err := s.Run(Play{Seed: seed, Rate: rate, Requests: int(rate * span.Seconds()), Policy: "reference"})
+		r, err := s.Run(Play{Seed: seed, Rate: rate, Requests: s.atMost(int(rate * span.Seconds())), Policy: "reference"})
 		if err != nil {
 			return false, err
 		}

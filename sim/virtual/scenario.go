@@ -23,6 +23,11 @@ type Scenario struct {
 	Saturation float64
 	Requests   int
 	Source     func(seed uint64, rate float64, n int) Source
+	// Recorded is true where the source is a trace, which is not part of the
+	// repository: WithTrace gives it.
+	Recorded bool
+	// Most is how many requests the source has; 0 for no end.
+	Most int
 	// Settle is how long the workload takes to reach its rate: so much is left
 	// out of the figures at least.
 	Settle time.Duration
@@ -147,7 +152,25 @@ func FindPolicy(name string) (PolicyKind, error) {
 
 // requests is how many the scenario plays at a rate.
 func (s *Scenario) requests(rate float64) int {
-	return int(rate * s.span(rate, s.Requests).Seconds())
+	return s.atMost(int(rate * s.span(rate, s.Requests).Seconds()))
+}
+
+func (s *Scenario) atMost(n int) int {
+	if s.Most > 0 {
+		n = min(n, s.Most)
+	}
+	return n
+}
+
+// WithTrace plays a recorded workload.
+func (s Scenario) WithTrace(t *Trace) Scenario {
+	s.Source, s.Most, s.Requests = t.Source, len(t.lines), len(t.lines)
+	return s
+}
+
+// errNoTrace is what a recorded scenario says without its trace.
+func (s *Scenario) errNoTrace() error {
+	return fmt.Errorf("%s plays a recorded trace in Mooncake's format, which is not part of this repository: give it with --trace FILE", s.Name)
 }
 
 // Run plays a scenario.
@@ -155,6 +178,9 @@ func (s Scenario) Run(p Play) (*Result, error) {
 	kind, err := FindPolicy(p.Policy)
 	if err != nil {
 		return nil, err
+	}
+	if s.Source == nil {
+		return nil, s.errNoTrace()
 	}
 	if p.Rate <= 0 {
 		p.Rate = s.Rate

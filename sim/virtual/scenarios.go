@@ -6,9 +6,32 @@ import (
 	"github.com/warmpath/warmpath/sim/engine"
 )
 
+// saturation holds what "warmpath sim saturation NAME --seeds 1" found, in
+// requests/s, with the engine h200Pair and the default delays. What goes wrong
+// in mishaps goes wrong in seed-16, so its saturation is the yardstick there.
+var saturation = map[string]float64{
+	"seed-16":    149,
+	"hot-prefix": 149, // of its background alone
+	"tight-16":   82,
+	"zipf-32":    128,
+	"one-tenant": 152,
+	"agents":     96,
+	"documents":  19.3,
+	"bursts":     127,
+	"pinned":     81,
+}
+
 // Scenarios lists the built-in ones.
 func Scenarios() []Scenario {
-	return append(workloads(), mishaps()...)
+	all := workloads()
+	for i := range all {
+		all[i].Saturation = saturation[all[i].Name]
+	}
+	for _, s := range mishaps() {
+		s.Saturation = saturation["seed-16"]
+		all = append(all, s)
+	}
+	return all
 }
 
 // workloads differ in what the requests are like.
@@ -36,6 +59,15 @@ func workloads() []Scenario {
 		chat("pinned", "long sessions of 20 to 40 turns: most of a prompt is its own conversation", 20, func(c *Chat) {
 			c.MinTurns, c.MaxTurns, c.System.Mean, c.Think = 20, 40, 800, 5*time.Second
 		}),
+		{
+			Name: "mooncake-conversation", About: "a recorded hour of a chat service (needs --trace)", Recorded: true,
+			Workers: 16, Params: h200Pair(), Rate: 8, Settle: time.Minute,
+		},
+		{
+			Name: "mooncake-synthetic", About: "Mooncake's synthetic trace (needs --trace)", Recorded: true,
+			Workers: 16, Params: h200Pair(), Rate: 5, Settle: time.Minute,
+		},
+		hotPrefix(),
 		chat("fleet-2000", "2,000 nodes, 40,000 tenants, a million requests", 3000, func(c *Chat) { c.Tenants = 40_000 }).with(func(s *Scenario) {
 			s.Workers, s.Requests = 2000, 1_000_000
 		}),
@@ -71,4 +103,33 @@ func mishaps() []Scenario {
 			s.Delays = func(d *Delays) { d.Event = 10 * time.Second }
 		}),
 	}
+}
+
+// hotPrefix is seed-16 that one prefix falls upon: 8,000 tokens and 300 new ones,
+// 60 times a second for two minutes.
+func hotPrefix() Scenario {
+	s := chat("hot-prefix", "seed-16, and for two minutes 60 requests/s more that share 8,000 tokens", 75)
+	background := s.Source
+	from := s.Settle + time.Minute
+	const lasts, rate, start = 2 * time.Minute, 60, 3 * time.Second
+	s.Source = func(seed uint64, r float64, n int) Source {
+		hot := seed16()
+		hot.Tenants, hot.MinTurns, hot.MaxTurns = 1, 1, 1
+		hot.System, hot.First = Lengths{Mean: 8000, Min: 8000, Max: 8000}, Lengths{Mean: 300, Min: 300, Max: 300}
+		return newMix(
+			&part{Source: background(seed, r, n), group: func(at time.Duration) string {
+				if at >= from && at < from+lasts {
+					return "background"
+				}
+				return "background before and after"
+			}},
+			&part{Source: hot.Source(seed+1<<32, rate, 1<<30), from: from, until: from + lasts, group: func(at time.Duration) string {
+				if at < from+start {
+					return "hot, first 3 s"
+				}
+				return "hot"
+			}},
+		)
+	}
+	return s
 }

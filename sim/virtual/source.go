@@ -31,6 +31,7 @@ type Request struct {
 	uncached   int // as the gateway booked it, until the first token
 	firstToken time.Duration
 	retried    bool
+	part       int  // of a mix
 	onTheWay   bool // between the gateway and the engine
 }
 
@@ -183,7 +184,7 @@ func (t *talk) extend(n int) {
 		if (i+1)*engine.BlockTokens <= t.system {
 			content = t.shared
 		}
-		t.blocks = append(t.blocks, engine.BlockHash(mix(previous+0x9e3779b97f4a7c15, content+uint64(i))))
+		t.blocks = append(t.blocks, engine.BlockHash(mixHash(previous+0x9e3779b97f4a7c15, content+uint64(i))))
 	}
 }
 
@@ -194,7 +195,7 @@ func (t *talk) endTurn() {
 	}
 }
 
-func mix(h, v uint64) uint64 {
+func mixHash(h, v uint64) uint64 {
 	hi, lo := bits.Mul64(h^0xa0761d6478bd642f, v^0xe7037ed1a0b428db)
 	return hi ^ lo
 }
@@ -208,10 +209,10 @@ func (s *chatSource) Open() (time.Duration, *Request, bool) {
 	now := s.Burst.real(s.even)
 	s.next++
 	t := &talk{
-		rng: rand.New(rand.NewPCG(s.seed, s.next<<8|2)), session: mix(s.seed, s.next),
+		rng: rand.New(rand.NewPCG(s.seed, s.next<<8|2)), session: mixHash(s.seed, s.next),
 		tenant: s.tenant(), turns: s.MinTurns + s.rng.IntN(s.MaxTurns-s.MinTurns+1),
 	}
-	t.shared, t.own = mix(s.seed, uint64(t.tenant)<<32|7), mix(t.session, 9)
+	t.shared, t.own = mixHash(s.seed, uint64(t.tenant)<<32|7), mixHash(t.session, 9)
 	t.system = s.systems[t.tenant]
 	t.extend(t.system)
 	t.endTurn()
