@@ -7,11 +7,8 @@
 // bodies. The Go runtime of a c-shared module runs the inits and never main.
 package main
 
-import (
-	"github.com/warmpath/warmpath/filter/abi"
-	"github.com/warmpath/warmpath/filter/plugin"
-)
+import "github.com/warmpath/warmpath/filter/plugin"
 
-func init() { abi.Start(plugin.NewVM()) }
+func init() { plugin.Start() }
 
 func main() {}

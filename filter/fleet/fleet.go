@@ -44,6 +44,9 @@ type Fleet struct {
 	Own *books.Tally
 	// Recent is the uncached work that this VM has sent out lately.
 	Recent *books.Recent
+	// Score decides under the rule custom, nil in a module without one. It is set before the first
+	// policy comes.
+	Score route.Score
 	// Nonce names this VM's boot: a slot that changes hands is told by it.
 	Nonce uint64
 

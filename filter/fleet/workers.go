@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/metrics"
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/ring"
 	"github.com/warmpath/warmpath/shared/route"
@@ -192,10 +194,22 @@ func (f *Fleet) setPolicy(set *policy.Set) {
 				pool.View.Ring, pool.members, pool.nodes, pool.sequence = o.View.Ring, o.members, o.nodes, o.sequence
 			}
 		}
-		pool.View.Pool = &set.Pools[i]
+		pool.View.Pool, pool.View.Score = &set.Pools[i], f.Score
 		f.pools[i] = pool
+		if pool.View.Pool.Policy.Name == policy.Custom && f.Score == nil {
+			f.noScore(pool.View.Pool.Name)
+		}
 	}
 	f.setExact(set)
+}
+
+// noScore counts and tells that the policy wants a score which this module hasn't. The policy is
+// taken all the same: refused, it would leave a VM that starts later without any, and its requests
+// unrouted.
+func (f *Fleet) noScore(pool string) {
+	f.metrics.Inc(metrics.NoScore, 0)
+	abi.Log(abi.LogError, "warmpath: pool "+pool+" has the rule custom and this module has no score of its own: it decides by threshold with its defaults. "+
+		"Give the proxy the module that was built with the score, or the pool another rule (counted in warmpath.no_score)")
 }
 
 // setRoster replaces the workers. A damaged roster changes nothing.

@@ -51,6 +51,7 @@ const (
 	PageCacheHits                   // pages that a VM had at hand
 	ReportsLost                     // report records that found no room or were overwritten
 	RowsFull                        // VMs without a free slot, workers beyond a row
+	NoScore                         // pools with the rule custom in a module without a score, each time a policy comes
 	BadData                         // by kind: unreadable values in shared data or from control
 	VocabularyLoads                 // by result: vocabularies that a VM copied whole
 	VocabularyFetches               // by result: calls of the courier for a piece of a vocabulary
@@ -166,6 +167,7 @@ var table = [families]struct {
 	ReportsLost:       {"reports_lost", nil},
 	RowsFull:          {"rows_full", nil},
 	BadData:           {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies", "caches"}},
+	NoScore:           {"no_score", nil},
 	VocabularyLoads:   {"vocabulary_loads", []string{"loaded", "refused"}},
 	ChatStopped:       {"chat_stopped", chatReasons()},
 	TokenizedBytes:    {"tokenized_bytes", []string{"fresh", "memo"}},

@@ -46,6 +46,7 @@ type VM struct {
 	deployments []*deployment
 	metrics     metrics.Set
 	rng         *route.Rand
+	score       route.Score // of the rule custom, nil for none
 	readers     readers
 	observed    int // checkpoints kept for observed requests
 
@@ -71,12 +72,25 @@ type deployment struct {
 	plugins []*Plugin // in the order of their start, the newest last
 }
 
+// Option changes a module that is built on this one.
+type Option func(*VM)
+
+// WithScore makes a function of yours the policy rule custom: see route.Score.
+func WithScore(score route.Score) Option { return func(vm *VM) { vm.score = score } }
+
 // NewVM makes the VM context for abi.Start.
-func NewVM() *VM {
+func NewVM(options ...Option) *VM {
 	vm := &VM{rng: route.NewRand(rand.Uint64()), line: make([]byte, 0, 512)}
+	for _, option := range options {
+		option(vm)
+	}
 	abi.OnPanic = vm.panicked
 	return vm
 }
+
+// Start makes the program a module: call it in an init function of package main, as the Go runtime
+// of a c-shared module never runs main.
+func Start(options ...Option) { abi.Start(NewVM(options...)) }
 
 // panicked counts a recovered panic. One in a request callback has let the
 // request pass to the cluster's own balancer.
@@ -105,6 +119,7 @@ func (vm *VM) deploymentOf(name string) *deployment {
 		}
 	}
 	f := fleet.New(name, &vm.metrics, vm.rng)
+	f.Score = vm.score
 	d := &deployment{name: name, fleet: f, courier: courier.New(f, &vm.metrics, vm.rng)}
 	vm.deployments = append(vm.deployments, d)
 	return d

@@ -260,7 +260,7 @@ var parameters = []parameter{
 	{"min_match_tokens", []Name{Threshold}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.MinMatchTokens = p.integer(at, v, 0, 1<<20)
 	}},
-	{"watermark", []Name{Threshold, LeastLoad, CHWBL, Cost, Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
+	{"watermark", []Name{Threshold, LeastLoad, CHWBL, Cost, Weighted, Custom}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.Watermark = p.number(at, v, smallest, 1)
 	}},
 	{"load_bound", []Name{Threshold, CHWBL}, func(p *parser, o *Policy, at string, v gjson.Result) {
@@ -272,7 +272,7 @@ var parameters = []parameter{
 	{"virtual_nodes", []Name{Threshold, CHWBL, SessionHash}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.VirtualNodes = p.integer(at, v, 1, 1024)
 	}},
-	{"load_decay_ms", []Name{Threshold, LeastLoad, Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
+	{"load_decay_ms", []Name{Threshold, LeastLoad, Weighted, Custom}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.LoadDecay = time.Duration(p.integer(at, v, 100, 600_000)) * time.Millisecond
 	}},
 	{"miss_weight", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
@@ -308,7 +308,7 @@ var parameters = []parameter{
 	{"queue_breaker", []Name{Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.QueueBreaker = p.number(at, v, 0.01, 100)
 	}},
-	{"lease_ms", []Name{Threshold, RoundRobin, SessionHash, LeastLoad, Random, CHWBL, Cost, Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
+	{"lease_ms", []Name{Threshold, RoundRobin, SessionHash, LeastLoad, Random, CHWBL, Cost, Weighted, Custom}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.Lease = time.Duration(p.integer(at, v, 1000, 3_600_000)) * time.Millisecond
 	}},
 }

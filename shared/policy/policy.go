@@ -49,11 +49,15 @@ const (
 	Cost
 	// Weighted: the most cached share against queue and use, three to one.
 	Weighted
+	// Custom: the highest score by the function that was built into the module. In a module
+	// without one, and in all else that has none, Threshold with its defaults takes its place.
+	Custom
 )
 
 var names = [...]string{
 	Threshold: "threshold", RoundRobin: "round_robin", SessionHash: "session_hash",
 	LeastLoad: "least_load", Random: "random", CHWBL: "chwbl", Cost: "cost", Weighted: "weighted",
+	Custom: "custom",
 }
 
 // String returns the name used in the JSON.
@@ -78,8 +82,8 @@ type Policy struct {
 	// GPU, the spread of the queueing delay between workers at half load.
 	MinMatchTokens int
 	// Watermark (share of KV blocks that running requests hold, (0, 1], default 0.98;
-	// threshold, least_load, chwbl, cost, weighted): a worker at or above it would preempt a running request to
-	// take a new one, so it is left out while others are below.
+	// threshold, least_load, chwbl, cost, weighted, custom): a worker at or above it would preempt a
+	// running request to take a new one, so it is left out while others are below.
 	Watermark float64
 	// LoadBound (factor, [1.01, 10], default 1.25; threshold, chwbl): how far above the mean
 	// number of requests a worker may be before its keys walk to the next one on the ring.
@@ -94,7 +98,7 @@ type Policy struct {
 	// session_hash): more even out the ring's shares (error 1/sqrt(n)) and cost 8 bytes each.
 	VirtualNodes int
 	// LoadDecay (duration, 100 ms to 10 min, default 5 s, JSON load_decay_ms; threshold,
-	// least_load, weighted): after this time without a report a worker counts as loaded as the fleet's
+	// least_load, weighted, custom): after this time without a report a worker counts as loaded as the fleet's
 	// mean. 5 s is a few engine queue turnovers and ten missed reports.
 	LoadDecay time.Duration
 	// MissWeight (factor, [0, 100], default 3; cost): each second of prefill that a worker's cache

@@ -19,6 +19,9 @@ import (
 func Choose(req *Request, view *View, now time.Duration, rng *Rand, d *Decision) {
 	d.Best, d.Second, d.MatchedTokens, d.Why = 0, 0, 0, WhyNone
 	c := chooser{req: req, view: view, rng: rng, d: d, rule: &view.Pool.Policy, skip: -1}
+	if c.name = c.rule.Name; c.name == policy.Custom && view.Score == nil {
+		c.name = policy.Threshold
+	}
 	c.enter(now)
 	if best, why := c.pick(); best >= 0 {
 		d.Best, d.Why = view.Workers[best].Ref, why
@@ -48,7 +51,8 @@ type chooser struct {
 	rng  *Rand
 	d    *Decision
 	rule *policy.Policy
-	skip int // index of the best worker while the second is sought, else -1
+	name policy.Name // the rule that decides
+	skip int         // index of the best worker while the second is sought, else -1
 }
 
 // in tells whether worker i may be picked.
@@ -66,7 +70,7 @@ func (c *chooser) at(ref uint16) int {
 }
 
 func (c *chooser) pick() (int, Why) {
-	switch c.rule.Name {
+	switch c.name {
 	case policy.RoundRobin:
 		return c.roundRobin(), WhyRoundRobin
 	case policy.Random:
@@ -87,6 +91,8 @@ func (c *chooser) pick() (int, Why) {
 		return c.cost()
 	case policy.Weighted:
 		return c.weighted()
+	case policy.Custom:
+		return c.custom()
 	}
 	return c.threshold()
 }
@@ -243,7 +249,7 @@ func (c *chooser) bounded() int {
 		},
 	}
 	under := c.underLimits
-	if c.rule.Name != policy.Threshold {
+	if c.name != policy.Threshold {
 		under = c.underWatermark
 	}
 	if best := c.walk(c.req.RingKey, bound, func(i int) bool { return c.in(i) && under(i) }); best >= 0 {

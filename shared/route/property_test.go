@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -16,7 +17,15 @@ import (
 
 // drawView draws any fleet under any rule.
 func drawView(t *rapid.T) *View {
-	v := fleet(rapid.IntRange(0, 12).Draw(t, "workers"), policy.Name(rapid.IntRange(0, int(policy.Weighted)).Draw(t, "rule")))
+	v := fleet(rapid.IntRange(0, 12).Draw(t, "workers"), policy.Name(rapid.IntRange(0, int(policy.Custom)).Draw(t, "rule")))
+	if rapid.Bool().Draw(t, "score") {
+		v.Score = func(req *Request, w *Worker, f *Facts) float64 {
+			if f.Requests > 50 {
+				return math.NaN()
+			}
+			return -f.Load - float64(f.UncachedTokens+w.UncachedTokens)/f.PrefillRate
+		}
+	}
 	v.Fresh = rapid.Bool().Draw(t, "fresh")
 	share := rapid.SampledFrom([]float64{0, 0.1, 0.105, 0.5, 0.84, 0.85, 0.98, 1, 3})
 	for i := range v.Workers {

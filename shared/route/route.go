@@ -112,6 +112,8 @@ type View struct {
 	Pool    *policy.Pool
 	Workers []Worker // any order; refs unique
 	Ring    *ring.Ring
+	// Score decides under the rule custom. Without one that rule is threshold.
+	Score Score
 	// Fresh tells that the table is up to date. While it is not, no worker is dropped for its
 	// lease (all reports are old then, and unknown is not none), and trust in matches sinks to 0
 	// over a minute.
@@ -154,11 +156,13 @@ const (
 	WhyCost                  // rule cost: a worker with a usable match
 	WhyCostMiss              // rule cost: a worker without one
 	WhyScore                 // rule weighted
+	WhyCustom                // rule custom
 )
 
 var whys = [...]string{
 	"none", "holder", "next_holder", "spill", "ring", "short", "no_key", "least_load",
 	"round_robin", "session", "random", "hash", "cost", "cost_miss", "score",
+	"custom",
 }
 
 // Whys is the number of reasons: every Why is below it.
@@ -209,7 +213,7 @@ type Candidate struct {
 	UncachedTokens int
 	InFlight       int
 	Age            time.Duration // of the report now, or Never
-	// Terms is what the rules cost and weighted made of it.
+	// Terms is what the rules cost, weighted and custom made of it.
 	Terms Terms
 }
 
@@ -219,7 +223,7 @@ type Terms struct {
 	Seen                                 bool
 	Wait, Miss, Decode, Evict, Spread    float64 // cost: Cost is their sum
 	Cost                                 float64
-	CachedShare, Queue, Utilization, Sum float64 // weighted: Sum is the score
+	CachedShare, Queue, Utilization, Sum float64 // weighted: Sum is the score; custom: Sum alone
 }
 
 // Decision is the result. The caller owns it and passes it again and again: its memory is
@@ -235,6 +239,7 @@ type Decision struct {
 	// Candidates holds one record per worker in the order of View.Workers, only with Explain.
 	Candidates []Candidate
 
+	facts Facts
 	seen  []seen
 	index []int32 // by ref: index in View.Workers + 1, 0 = none; all 0 between calls
 	order []int32

@@ -20,7 +20,7 @@ type seen struct {
 	key      uint64 // of the address, 0 until needed
 	age      time.Duration
 	stale    int64 // 0 fresh .. staleOne worth nothing
-	terms    Terms // rules cost and weighted
+	terms    Terms // rules cost, weighted and custom
 }
 
 const (
@@ -188,7 +188,7 @@ func (c *chooser) explain() {
 			switch {
 			case c.usesWatermark() && !c.underWatermark(i):
 				left = LeftWatermark
-			case c.rule.Name == policy.Threshold && (s.load >= fixed(c.rule.LoadLimit) || s.requests > bound):
+			case c.name == policy.Threshold && (s.load >= fixed(c.rule.LoadLimit) || s.requests > bound):
 				left = LeftLoad
 			}
 		}
@@ -201,8 +201,8 @@ func (c *chooser) explain() {
 }
 
 func (c *chooser) usesWatermark() bool {
-	switch c.rule.Name {
-	case policy.Threshold, policy.LeastLoad, policy.CHWBL, policy.Cost, policy.Weighted:
+	switch c.name {
+	case policy.Threshold, policy.LeastLoad, policy.CHWBL, policy.Cost, policy.Weighted, policy.Custom:
 		return true
 	}
 	return false
