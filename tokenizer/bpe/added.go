@@ -16,7 +16,12 @@ type finder struct {
 	first  [256]bool     // bytes that a token begins with
 	second [256]bool     // bytes that follow them; all true if a token is a single byte
 	only   int           // the one byte that all begin with, -1 if there are several
+	tries  int           // how many places may still be looked at closely
 }
+
+// tryUnits is the cost of a look at a place where an added token could begin, whether one does
+// or not. Text that is full of such places, "<|<|<|", is what makes it worth counting.
+const tryUnits = 4
 
 func (f *finder) set(v *vocab.Vocab, list []vocab.Added) {
 	f.v, f.list, f.only = v, list, -1
@@ -46,7 +51,7 @@ type match struct {
 }
 
 // next returns the first added token at or after text[at:]; text[:from] is already taken.
-// Without one, start is the end of the text.
+// Without one, start is the end of the text, or where tries ended.
 func (f *finder) next(text []byte, at, from int) (match, bool) {
 	if len(f.list) == 0 {
 		return match{start: len(text)}, false
@@ -65,6 +70,9 @@ func (f *finder) next(text []byte, at, from int) (match, bool) {
 		if at+1 < len(text) && !f.second[text[at+1]] {
 			at++
 			continue
+		}
+		if f.tries--; f.tries < 0 {
+			return match{start: at}, false
 		}
 		which, n := f.longest(text[at:])
 		if n == 0 {

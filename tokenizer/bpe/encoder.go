@@ -150,7 +150,14 @@ func (e *Encoder) Encode(dst []uint32, text []byte, o Options) ([]uint32, Result
 	done := 0 // marks that are answered
 	ok := true
 	for at, from := 0, 0; ; {
-		m, found := e.raw.next(text, at, from)
+		m, found, sought := e.seek(&e.raw, text, at, from)
+		if !sought {
+			// What was looked through counts as far as a piece surely ends.
+			through := text[from:m.start]
+			if m.start = from; len(e.plain.list) == 0 {
+				m.start += lastEnd(through)
+			}
+		}
 		begin := len(dst)
 		for done < len(marks) && marks[done] <= from {
 			markIDs[done] = begin - first
@@ -165,12 +172,12 @@ func (e *Encoder) Encode(dst []uint32, text []byte, o Options) ([]uint32, Result
 				break
 			}
 		}
-		if !found {
-			r.Covered = len(text)
+		if !sought {
+			r.Covered, ok = m.start, false
 			break
 		}
-		if e.left--; e.left < 0 {
-			r.Covered, ok = m.start, false
+		if !found {
+			r.Covered = len(text)
 			break
 		}
 		for done < len(marks) && marks[done] < m.end {
@@ -191,6 +198,20 @@ func (e *Encoder) Encode(dst []uint32, text []byte, o Options) ([]uint32, Result
 		dst = append(dst, e.v.After...)
 	}
 	return dst, r
+}
+
+// seek finds the next added token, as next does; sought is false when half of the budget ended
+// before, which leaves the other half for the text that was looked through.
+func (e *Encoder) seek(f *finder, text []byte, at, from int) (m match, found, sought bool) {
+	tries := e.left / (2 * tryUnits)
+	f.tries = tries
+	m, found = f.next(text, at, from)
+	if f.tries < 0 {
+		e.left -= tries * tryUnits
+		return m, false, false
+	}
+	e.left -= (tries - f.tries) * tryUnits
+	return m, found, true
 }
 
 // answer fills in the marks that lie within a part text[from:to] whose ids are dst[begin:].
@@ -284,7 +305,10 @@ func (e *Encoder) plainParts(dst []uint32, text []byte) ([]uint32, int, bool) {
 		return e.pieces(dst, text)
 	}
 	for at, from := 0, 0; ; {
-		m, found := e.plain.next(text, at, from)
+		m, found, sought := e.seek(&e.plain, text, at, from)
+		if !sought {
+			return dst, from, false
+		}
 		if m.start > from {
 			var covered int
 			var ok bool

@@ -15,7 +15,7 @@ func TestABudgetThatEndsInDecomposedTextLeavesTheBeginningOfTheIDs(t *testing.T)
 	v := compiled(t, chat())
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SampledFrom([]string{
-			decomposed, decomposed[:40], "e\u0301", "\u0301\u0323", "the lazy dog ", "1234567", "\n\n", "   ", "<|end|>",
+			decomposed, decomposed[:40], "e\u0301", "\u0301\u0323", "the lazy dog ", "1234567", "\n\n", "   ", "<|end|>", "<|e ",
 			strings.Repeat("\u0323\u0301", 60), strings.Repeat("fox ", 80),
 		}), 1, 30).Draw(t, "text")
 		text := []byte(strings.Join(parts, ""))
@@ -50,6 +50,31 @@ func TestTheBudgetBoundsNormalization(t *testing.T) {
 		// up to twice the room.
 		if most := 2 * (budget*memoUnits + budget/2 + aheadBytes); cap(e.normal) > most {
 			t.Errorf("%s: %d bytes of normalized text for a budget of %d", name, cap(e.normal), budget)
+		}
+	}
+}
+
+func TestTheBudgetBoundsTheSearchForAddedTokens(t *testing.T) {
+	v := compiled(t, chat())
+	const budget = 40_000
+	for _, c := range []struct {
+		text              string
+		leastIDs, mostIDs int
+	}{
+		// Half of the budget is 5,000 looks. The memo knows the text, so it is the looks that end it.
+		{strings.Repeat("<|", 15_000), 0, 0},
+		{strings.Repeat("<| ", 15_000), 9_000, 15_000},
+		{strings.Repeat("<|end|>", 15_000), 9_900, 10_000},
+		{strings.Repeat("<|end|> ", 15_000), 15_000, 17_000},
+	} {
+		e := New(v, Config{})
+		whole, _ := e.Encode(nil, []byte(c.text), Options{})
+		ids, r := e.Encode(nil, []byte(c.text), Options{Budget: budget})
+		if !r.Exhausted || r.Covered == len(c.text) || !slices.Equal(ids, whole[:len(ids)]) {
+			t.Errorf("%.12q: %d of %d ids, %+v", c.text, len(ids), len(whole), r)
+		}
+		if len(ids) < c.leastIDs || len(ids) > c.mostIDs {
+			t.Errorf("%.12q: %d ids, want %d to %d", c.text, len(ids), c.leastIDs, c.mostIDs)
 		}
 	}
 }
