@@ -12,27 +12,27 @@ import (
 // longest, then the next one after its end.
 type finder struct {
 	v      *vocab.Vocab
-	list   []vocab.Added // ascending by content
-	first  [256]bool     // bytes that a token begins with
-	second [256]bool     // bytes that follow them; all true if a token is a single byte
-	only   int           // the one byte that all begin with, -1 if there are several
-	tries  int           // how many places may still be looked at closely
+	list   []vocab.Added  // ascending by content
+	first  [256]bool      // bytes that a token begins with
+	second [256]bool      // bytes that follow them; all true if a token is a single byte
+	starts []byte         // the same bytes as first, if they are few; nil otherwise
+	places [fewStarts]int // where each of starts comes next in the text that is looked through
+	tries  int            // how many places may still be looked at closely
 }
+
+// fewStarts is up to how many different bytes are leapt to, each by itself. Published
+// vocabularies have one or two.
+const fewStarts = 4
 
 // tryUnits is the cost of a look at a place where an added token could begin, whether one does
 // or not. Text that is full of such places, "<|<|<|", is what makes it worth counting.
 const tryUnits = 4
 
 func (f *finder) set(v *vocab.Vocab, list []vocab.Added) {
-	f.v, f.list, f.only = v, list, -1
-	for i, a := range list {
+	f.v, f.list = v, list
+	for _, a := range list {
 		content := v.Content(a)
 		f.first[content[0]] = true
-		if i == 0 {
-			f.only = int(content[0])
-		} else if f.only != int(content[0]) {
-			f.only = -1
-		}
 		if len(content) > 1 {
 			f.second[content[1]] = true
 			continue
@@ -41,6 +41,36 @@ func (f *finder) set(v *vocab.Vocab, list []vocab.Added) {
 			f.second[b] = true
 		}
 	}
+	for b, begins := range f.first {
+		if begins {
+			f.starts = append(f.starts, byte(b))
+		}
+	}
+	if len(f.starts) > fewStarts {
+		f.starts = nil
+	}
+}
+
+// leap returns the first place at or after at where a token may begin, len(text) if there is
+// none. What lies beyond the nearest one is remembered until it is passed; a search begins at 0.
+func (f *finder) leap(text []byte, at int) int {
+	if f.starts == nil {
+		for at < len(text) && !f.first[text[at]] {
+			at++
+		}
+		return at
+	}
+	least := len(text)
+	for i, b := range f.starts {
+		if f.places[i] < at || at == 0 {
+			f.places[i] = len(text)
+			if n := bytes.IndexByte(text[at:], b); n >= 0 {
+				f.places[i] = at + n
+			}
+		}
+		least = min(least, f.places[i])
+	}
+	return least
 }
 
 // match is an added token in a text.
@@ -56,16 +86,9 @@ func (f *finder) next(text []byte, at, from int) (match, bool) {
 	if len(f.list) == 0 {
 		return match{start: len(text)}, false
 	}
-	for at < len(text) {
-		if f.only >= 0 {
-			n := bytes.IndexByte(text[at:], byte(f.only))
-			if n < 0 {
-				break
-			}
-			at += n
-		} else if !f.first[text[at]] {
-			at++
-			continue
+	for {
+		if at = f.leap(text, at); at == len(text) {
+			break
 		}
 		if at+1 < len(text) && !f.second[text[at+1]] {
 			at++
