@@ -78,7 +78,7 @@ func newGateway(f *Fleet, index int, rule policy.Policy) *Gateway {
 		p := w.engine.Params()
 		g.view.Workers = append(g.view.Workers, route.Worker{
 			Ref: refOf(i), State: route.Healthy, Address: w.address, AddressKey: ring.Key(w.address), Trust: 1,
-			MaxRunning: p.MaxRunning, QueueLimit: max(p.MaxQueued, 1), BlockTokens: engine.BlockTokens, PrefillRate: w.rate,
+			MaxRunning: p.MaxRunning, QueueLimit: max(p.MaxQueued, 0), BlockTokens: engine.BlockTokens, PrefillRate: w.rate,
 		})
 		members[i] = ring.Member{Ref: refOf(i), Address: w.address}
 	}
