@@ -96,6 +96,8 @@ type Counters struct {
 	PendingExpired                uint64
 	PredictedTokens, CachedTokens uint64 // over done reports with usage
 	CameTrueTokens                uint64 // min(predicted, cached)
+	Reported, Withdrawn           uint64 // checkpoints that engines reported and took back
+	Unreported                    uint64 // predictions that a reporting engine never came to confirm
 }
 
 // Index is safe for concurrent use.
@@ -217,6 +219,7 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 		x.poolOf(m.pool).saw(d.Path)
 		if !d.Observe {
 			p.inserted = x.insert(m, d.Path)
+			m.awaitReport(d.Path, now.Add(unansweredFor))
 		}
 	}
 	x.counters.PendingExpired += uint64(x.pending.add(p))
@@ -268,6 +271,7 @@ func (x *Index) Done(d Done, now time.Time) {
 	x.learnRates(served, &d, p.idle && served == chosen)
 	x.settle(served, chosen, &p, &d)
 	served.confirm(p.path)
+	served.awaitReport(p.path, now.Add(unreportedFor))
 	x.holdOutput(served, &p, &d)
 }
 
@@ -364,6 +368,9 @@ func (x *Index) evictOldest(n int) bool {
 }
 
 func (x *Index) capacityUnits(m *model) uint64 {
+	if m.reporting {
+		return math.MaxUint64
+	}
 	return uint64(float64(m.capacityTokens) / x.poolOf(m.pool).tokensPerUnit)
 }
 
@@ -373,6 +380,9 @@ func (x *Index) Tick(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.counters.PendingExpired += uint64(x.pending.expire(now.Add(-x.cfg.PendingAge)))
+	for _, m := range x.models {
+		x.counters.Unreported += uint64(m.expireUnproven(now))
+	}
 }
 
 // Change is the new state of one fingerprint. Without holders it is gone.

@@ -15,7 +15,10 @@ type model struct {
 	blockTokens     int
 	at              map[uint64]uint32 // fingerprint -> node
 	newest, oldest  uint32
-	units           uint64 // sum of what the nodes cover, tails included
+	// reporting: the engine tells what it removes, so nothing is evicted on a guess.
+	reporting bool
+	unproven  []unproven // predictions that wait for a report
+	units     uint64     // sum of what the nodes cover, tails included
 }
 
 func newModel(s *store, ref uint16) *model {

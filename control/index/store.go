@@ -24,6 +24,7 @@ type node struct {
 	tail         uint32 // units of generated text beyond it, until a child covers them
 	ref          uint16
 	confirmed    bool
+	reported     bool // by the engine itself, and not removed since
 }
 
 // Cost of bookkeeping in bytes: the node, its slot in the worker's map, and the

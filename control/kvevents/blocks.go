@@ -188,11 +188,19 @@ func (m *Map) place(e *Event, parent uint32) {
 		case id == 0:
 			id = m.add(h, parent)
 			n := m.nodes.at(id)
-			if e.Adapter != "" {
+			// A prompt is of one model: what its first block says holds for all.
+			switch {
+			case parent != 0:
+				n.flags |= m.nodes.at(parent).flags & (adapted | opaque)
+			case e.Adapter != "":
 				n.flags |= adapted
-			}
-			if i >= e.Opaque || parent != 0 && m.nodes.at(parent).flags&opaque != 0 || e.Adapter == "" && len(m.cfg.Models) == 0 {
+			case len(m.cfg.Models) == 0:
 				n.flags |= opaque
+			}
+			if i >= e.Opaque {
+				n.flags |= opaque
+			}
+			if n.flags&opaque != 0 {
 				m.counts.Untranslated++
 			} else {
 				if !chained {

@@ -324,3 +324,20 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 		}
 	})
 }
+
+func TestAPromptIsOfOneModelWhateverItsEventsSay(t *testing.T) {
+	held := newLedger()
+	m := NewMap(Config{Pool: "pool", Models: []string{"tiny", "alias"}}, held)
+	tokens := make([]uint32, 64)
+	for i, adapter := range []string{"ad", "", "other"} {
+		m.Apply(&Batch{Events: []Event{{Kind: Stored, Hashes: []uint64{uint64(i + 1)}, HasParent: i > 0, Parent: uint64(i), Tokens: tokens, BlockSize: 64, Medium: GPU, FullAttention: true, Group: -1, Opaque: 1, Adapter: adapter}}})
+	}
+	for _, cp := range gatewayPath("ad", "", make([]uint32, 192)) {
+		if held.held[cp.Fingerprint] != cp.End {
+			t.Errorf("unit %d isn't held", cp.End)
+		}
+	}
+	if len(held.held) != 3 || held.bad != "" {
+		t.Error(len(held.held), held.bad)
+	}
+}

@@ -1,0 +1,154 @@
+package index
+
+import "time"
+
+// What engines report is the truth, and stands beside what dispatches predict: a
+// prediction that a reporting engine doesn't come to confirm goes.
+const (
+	// unreportedFor is how long an answered prompt may lack the engine's report. It
+	// comes within milliseconds of the last prefill step; the rest is for a replay.
+	unreportedFor = 30 * time.Second
+	// unansweredFor is the same for a prompt that was only dispatched: it may wait
+	// in the engine's queue.
+	unansweredFor = 2 * time.Minute
+	// unknownFor is the same for what was believed before the reports began. The
+	// engine's replay is short: what it stored long ago and only hits since shows
+	// up in answers.
+	unknownFor = 10 * time.Minute
+)
+
+type unproven struct {
+	fingerprint uint64
+	due         time.Time
+}
+
+// Reporting says that an engine's reports begin or have ended. While they last
+// nothing is taken from its model on a guess about its size.
+func (x *Index) Reporting(ref uint16, on bool, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := x.models[ref]
+	if m == nil || m.reporting == on {
+		return
+	}
+	m.reporting, m.unproven = on, nil
+	if !on {
+		for id := m.newest; id != 0; id = m.node(id).older {
+			m.node(id).reported = false
+		}
+		x.counters.EvictedCapacity += uint64(m.shrink(x.capacityUnits(m)))
+		return
+	}
+	for id := m.newest; id != 0; id = m.node(id).older {
+		m.unproven = append(m.unproven, unproven{m.node(id).fingerprint, now.Add(unknownFor)})
+	}
+}
+
+// Report takes in that a reporting engine holds every checkpoint of path,
+// ascending, of which the first may be known already.
+func (x *Index) Report(ref uint16, path []Checkpoint, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := x.models[ref]
+	if m == nil || !m.reporting {
+		return
+	}
+	if !validPath(path) {
+		x.counters.Malformed++
+		return
+	}
+	x.step(now)
+	if !x.insert(m, path) {
+		return
+	}
+	for _, c := range path {
+		if id, ok := m.at[c.Fingerprint]; ok {
+			if n := m.node(id); !n.reported {
+				n.reported, n.confirmed = true, true
+				x.counters.Reported++
+			}
+		}
+	}
+}
+
+// Withdraw takes in that a reporting engine no longer holds a checkpoint, nor
+// any beyond it.
+func (x *Index) Withdraw(ref uint16, fp uint64, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := x.models[ref]
+	if m == nil || !m.reporting {
+		return
+	}
+	id, ok := m.at[fp]
+	if !ok {
+		return
+	}
+	parent := m.node(id).parent
+	x.counters.Withdrawn += uint64(m.remove(id))
+	m.awaitAgain(parent, now)
+}
+
+// WithdrawAll takes in that a reporting engine holds nothing.
+func (x *Index) WithdrawAll(ref uint16) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := x.models[ref]
+	if m == nil || !m.reporting {
+		return
+	}
+	x.counters.Withdrawn += uint64(len(m.at))
+	m.clear()
+	m.unproven = nil
+}
+
+// awaitReport notes what of path the engine has not reported yet.
+func (m *model) awaitReport(path []Checkpoint, due time.Time) {
+	if !m.reporting {
+		return
+	}
+	for _, c := range path {
+		if id, ok := m.at[c.Fingerprint]; ok && !m.node(id).reported {
+			m.unproven = append(m.unproven, unproven{c.Fingerprint, due})
+		}
+	}
+}
+
+// awaitAgain notes a node that what was beyond it no longer proves.
+func (m *model) awaitAgain(id uint32, now time.Time) {
+	if id != 0 && !m.node(id).reported && m.node(id).child == 0 {
+		m.unproven = append(m.unproven, unproven{m.node(id).fingerprint, now.Add(unreportedFor)})
+	}
+}
+
+// expireUnproven removes the predictions whose time is over. One on the way to
+// something that is held stays: it is held too.
+func (m *model) expireUnproven(now time.Time) (removed int) {
+	waiting := m.unproven[:0]
+	var again []uint32
+	for _, u := range m.unproven {
+		if u.due.After(now) {
+			waiting = append(waiting, u)
+			continue
+		}
+		id, ok := m.at[u.fingerprint]
+		switch {
+		case !ok || m.node(id).reported:
+		case m.node(id).child != 0:
+			waiting = append(waiting, unproven{u.fingerprint, now.Add(unansweredFor)})
+		default:
+			if parent := m.node(id).parent; parent != 0 {
+				again = append(again, parent)
+			}
+			m.removeLeaf(id)
+			removed++
+		}
+	}
+	m.unproven = waiting
+	for _, id := range again {
+		if fp := m.node(id).fingerprint; fp != 0 {
+			m.awaitAgain(id, now)
+		}
+	}
+	return removed
+}

@@ -1,0 +1,89 @@
+package index
+
+import (
+	"testing"
+	"time"
+)
+
+func reportedPath(ends ...uint32) []Checkpoint {
+	var out []Checkpoint
+	for _, e := range ends {
+		out = append(out, Checkpoint{Fingerprint: 1000 + uint64(e), End: e})
+	}
+	return out
+}
+
+func holds(x *Index, end uint32) bool {
+	_, n := x.Touched(1000 + uint64(end))
+	return n > 0
+}
+
+func TestReportsAreTheTruthBesidePredictions(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	x := New(Config{})
+	x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 160})
+	x.Report(1, reportedPath(4), at) // nobody said that it reports
+	if holds(x, 4) {
+		t.Error("a report counts before Reporting")
+	}
+	x.Reporting(1, true, at)
+	x.Report(1, reportedPath(4, 8, 12, 16, 20), at)
+	if !holds(x, 20) {
+		t.Error("evicted on a guess, though the engine tells what it evicts")
+	}
+	// A turn ends at 10; beyond 20 the engine will store 24, not 28.
+	x.Dispatch(Dispatch{Request: RequestID{1, 1}, Chosen: 1, PromptUnits: 28, Path: reportedPath(4, 8, 10, 12, 16, 20, 24, 28)}, at)
+	x.Done(Done{Request: RequestID{1, 1}, Served: 1, Outcome: Complete, CachedTokens: -1, TTFT: -1}, at)
+	x.Report(1, reportedPath(20, 24), at)
+	x.Tick(at.Add(unreportedFor - time.Second))
+	if !holds(x, 28) {
+		t.Error("a prediction went before its time")
+	}
+	x.Tick(at.Add(unreportedFor))
+	x.Tick(at.Add(unansweredFor))
+	for end, want := range map[uint32]bool{4: true, 10: true, 20: true, 24: true, 28: false} {
+		if holds(x, end) != want {
+			t.Errorf("unit %d: held %v", end, !want)
+		}
+	}
+	// What made 10 true goes; so does 10, a little later.
+	later := at.Add(time.Hour)
+	x.Withdraw(1, 1012, later)
+	x.Withdraw(1, 1016, later) // gone with it
+	if holds(x, 12) || holds(x, 24) || !holds(x, 8) {
+		t.Error("12 and beyond should be gone, 8 not")
+	}
+	x.Tick(later.Add(unreportedFor))
+	if holds(x, 10) || !holds(x, 8) {
+		t.Error("10 is neither reported nor before anything reported")
+	}
+	if s := x.Stats(); s.Reported != 6 || s.Withdrawn != 4 || s.Unreported != 2 {
+		t.Errorf("%+v", s.Counters)
+	}
+	x.WithdrawAll(1)
+	if s := x.Stats(); s.Nodes != 0 || s.Fingerprints != 0 {
+		t.Errorf("%+v", s)
+	}
+	x.Report(1, reportedPath(4, 8, 12, 16, 20), later)
+	x.Reporting(1, false, later)
+	if holds(x, 20) || !holds(x, 4) {
+		t.Error("without reports the size of the cache counts again")
+	}
+}
+
+func TestWhatWasBelievedBeforeReportsBeganHasItsTime(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	x := New(Config{})
+	x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 100_000})
+	x.Dispatch(Dispatch{Request: RequestID{1, 1}, Chosen: 1, PromptUnits: 8, Path: reportedPath(4, 8)}, at)
+	x.Reporting(1, true, at)
+	x.Report(1, reportedPath(4), at)
+	x.Tick(at.Add(unknownFor - time.Second))
+	if !holds(x, 8) {
+		t.Error("gone too early")
+	}
+	x.Tick(at.Add(unknownFor))
+	if holds(x, 8) || !holds(x, 4) {
+		t.Error("8 was never reported, 4 was")
+	}
+}
