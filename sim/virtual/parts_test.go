@@ -134,7 +134,9 @@ func TestBurstsKeepTheMeanRate(t *testing.T) {
 		}
 	}
 	in, all := 0, 0
-	s := small(func(s *Scenario) { s.Source, s.Rate, s.Requests, s.Params, s.Workers = c.Source, 40, 40*600, h200Pair(), 8 })
+	s := small(func(s *Scenario) {
+		s.Source, s.Rate, s.Requests, s.Params, s.Workers = c.Source, 40, 40*600, h200Pair(), 8
+	})
 	cfg := s.config(t, "cost", 1, nil)
 	cfg.Arrived = func(_ *Request, now time.Duration) {
 		if now < c.Settle() || now >= 540*time.Second { // settled, whole periods

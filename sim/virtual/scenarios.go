@@ -10,15 +10,17 @@ import (
 // requests/s, with the engine h200Pair and the default delays. What goes wrong
 // in mishaps goes wrong in seed-16, so its saturation is the yardstick there.
 var saturation = map[string]float64{
-	"seed-16":    149,
-	"hot-prefix": 149, // of its background alone
-	"tight-16":   82,
-	"zipf-32":    128,
-	"one-tenant": 152,
-	"agents":     96,
-	"documents":  19.3,
-	"bursts":     127,
-	"pinned":     81,
+	"seed-16":               149,
+	"hot-prefix":            149, // of its background alone
+	"tight-16":              82,
+	"zipf-32":               128,
+	"one-tenant":            152,
+	"agents":                96,
+	"documents":             19.3,
+	"bursts":                127,
+	"mooncake-conversation": 7.7,
+	"mooncake-synthetic":    8.8,
+	"pinned":                81,
 }
 
 // Scenarios lists the built-in ones.
