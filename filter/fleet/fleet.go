@@ -79,6 +79,8 @@ type Fleet struct {
 	told      uint32 // kinds of bad data that were logged
 	// toldTemplate is the last chat template that was said to be unknown.
 	toldTemplate string
+	// toldScore is the last pool that was said to want a score.
+	toldScore string
 
 	metaScratch  abi.Scratch
 	valueScratch abi.Scratch

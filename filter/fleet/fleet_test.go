@@ -360,3 +360,33 @@ func TestAViewHasWhatTheCostRuleReads(t *testing.T) {
 		t.Errorf("with a damaged section: %+v", w)
 	}
 }
+
+func TestAPolicyThatWantsAScoreIsTakenAndToldOnce(t *testing.T) {
+	const custom = `{"pools":[{"name":"default","models":["*"],"policy":{"name":"custom"}}]}`
+	for _, with := range []bool{false, true} {
+		host := proxy(t)
+		f := vm(t)
+		if with {
+			f.Score = func(*route.Request, *route.Worker, *route.Facts) float64 { return 0 }
+		}
+		for version, policy := range []string{custom, custom, onePool, custom} {
+			publish(host, 2, uint64(version+1), policy)
+			f.Tick(start+int64(version), false)
+			if name := f.PoolOf("m").View.Pool.Policy.Name.String(); (name == "custom") != (policy == custom) {
+				t.Fatalf("version %d: the rule is %s", version+1, name)
+			}
+			if f.PoolOf("m").View.Score != nil != with {
+				t.Errorf("the view's score, with one in the module: %v", with)
+			}
+		}
+		f.metrics.Flush()
+		counted := host.Metrics["warmpath.no_score"].Value
+		logs, count := 2, uint64(3)
+		if with {
+			logs, count = 0, 0
+		}
+		if len(host.Logs) != logs || counted != count {
+			t.Errorf("%d counted, want %d; logged %v", counted, count, host.Logs)
+		}
+	}
+}

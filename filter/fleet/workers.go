@@ -196,20 +196,27 @@ func (f *Fleet) setPolicy(set *policy.Set) {
 		}
 		pool.View.Pool, pool.View.Score = &set.Pools[i], f.Score
 		f.pools[i] = pool
-		if pool.View.Pool.Policy.Name == policy.Custom && f.Score == nil {
-			f.noScore(pool.View.Pool.Name)
-		}
 	}
+	f.lookForScore()
 	f.setExact(set)
 }
 
-// noScore counts and tells that the policy wants a score which this module hasn't. The policy is
-// taken all the same: refused, it would leave a VM that starts later without any, and its requests
-// unrouted.
-func (f *Fleet) noScore(pool string) {
-	f.metrics.Inc(metrics.NoScore, 0)
-	abi.Log(abi.LogError, "warmpath: pool "+pool+" has the rule custom and this module has no score of its own: it decides by threshold with its defaults. "+
-		"Give the proxy the module that was built with the score, or the pool another rule (counted in warmpath.no_score)")
+// lookForScore counts and tells, once for a while, that the policy wants a score which this module
+// hasn't. The policy is taken all the same: refused, it would leave a VM that starts later without
+// any, and its requests unrouted.
+func (f *Fleet) lookForScore() {
+	missing := ""
+	for _, pool := range f.pools {
+		if pool.View.Pool.Policy.Name == policy.Custom && f.Score == nil {
+			missing = pool.View.Pool.Name
+			f.metrics.Inc(metrics.NoScore, 0)
+		}
+	}
+	if missing != "" && missing != f.toldScore {
+		abi.Log(abi.LogError, "warmpath: pool "+missing+" has the rule custom and this module has no score of its own: it decides by threshold with its defaults. "+
+			"Give the proxy the module that was built with the score, or the pool another rule (counted in warmpath.no_score)")
+	}
+	f.toldScore = missing
 }
 
 // setRoster replaces the workers. A damaged roster changes nothing.

@@ -1,0 +1,60 @@
+package moduletest
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/hostsim/hosttest"
+	"github.com/warmpath/warmpath/shared/route"
+)
+
+var prompt = strings.Repeat("once upon a time ", 600)
+
+// The module of this repository has no score: the rule custom is threshold there, told and counted.
+func TestWithoutAScoreTheModuleDecidesByThreshold(t *testing.T) {
+	module := hosttest.BuildGo(t, "github.com/warmpath/warmpath/filter")
+	workers := []route.Worker{{Address: "10.0.0.1:8000"}, {Address: "10.0.0.2:8000"}, {Address: "10.0.0.3:8000"}}
+	g := Load(t, module, `{"name": "threshold"}`, workers...)
+	first := g.Ask(prompt)
+	if first.Why != "ring" || first.MatchedTokens != 0 || g.Metric("warmpath.no_score") != 0 {
+		t.Fatalf("%+v, %d policies without a score", first, g.Metric("warmpath.no_score"))
+	}
+	g.SetPolicy(`{"name": "custom", "watermark": 0.9}`)
+	again := g.Ask(prompt)
+	if again.Best != first.Best || again.Why != "holder" || again.MatchedTokens < 2500 || again.MatchedTokens > again.PromptTokens {
+		t.Errorf("%+v, want the holder %s", again, first.Best)
+	}
+	if g.Metric("warmpath.no_score") != 1 || g.Metric("warmpath.bad_data.policy") != 0 {
+		t.Errorf("%d policies without a score counted, %d refused", g.Metric("warmpath.no_score"), g.Metric("warmpath.bad_data.policy"))
+	}
+	g.Logged("pool test has the rule custom and this module has no score of its own")
+}
+
+// What a test says of the workers is what the module knows of them.
+func TestWorkersAreAsTheTestSays(t *testing.T) {
+	module := hosttest.BuildGo(t, "github.com/warmpath/warmpath/filter")
+	idle := route.Worker{Address: "10.0.0.2:8000", PrefillRate: 1000, MaxRunning: 64}
+	for name, other := range map[string]route.Worker{
+		"down":     {State: route.Down},
+		"draining": {State: route.Draining},
+		"busy":     {Running: 60},
+		"waiting":  {UncachedTokens: 30_000},
+		"full":     {Watermark: 0.99},
+		"slow":     {PrefillRate: 10},
+		"avoided":  {AvoidFor: 10 * time.Second},
+		"silent":   {Age: time.Minute},
+	} {
+		other.Address, other.MaxRunning = "10.0.0.1:8000", 64
+		if other.PrefillRate == 0 {
+			other.PrefillRate = 1000
+		}
+		g := Load(t, module, `{"name": "cost", "sample": 1}`, other, idle)
+		for i := range 6 {
+			if a := g.Ask(strconv.Itoa(i) + prompt); a.Best != idle.Address {
+				t.Errorf("%s: went to %s%s", name, a.Best, a.Exchange.Transcript())
+			}
+		}
+	}
+}
