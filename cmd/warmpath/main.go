@@ -47,7 +47,7 @@ Start with:
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), simCommand(), hostsimCommand(), tokenizerCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
+	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), simCommand(), explainCommand(), hostsimCommand(), tokenizerCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
 	for _, c := range root.Commands() {
 		if c.HasSubCommands() {
 			c.RunE = onlySubcommands

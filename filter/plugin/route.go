@@ -76,15 +76,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	s.promptTokens = clamp32(p.tokens)
 	s.tier = uint8(metrics.Tier(p.tokens))
 
-	request := &vm.routeRequest
-	request.PromptTokens = p.tokens
-	request.RingKey, request.SessionKey = p.ringKey, s.session
-	request.Sequence = pool.NextSequence()
-	request.Exclude = f.Excluded(s.exclude, request.Exclude[:0])
-	request.Matches = request.Matches[:0]
-	if len(p.checkpoints) > 0 {
-		request.Matches = f.Find(pool, p.checkpoints, lookupBudget, request.Matches)
-	}
+	request := vm.ask(f, pool, p, s.session, s.exclude)
 	d := &vm.decision
 	route.Choose(request, f.ViewAt(pool, began), f.Since(began), vm.rng, d)
 	if d.Best == 0 {
@@ -115,6 +107,20 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	s.announce(pool, d, p.exact(), steer, len(request.Matches))
 	vm.metrics.Decision(uint64(max(0, abi.Now()-began)) / 1000)
 	return types.ActionContinue
+}
+
+// ask looks the prompt up and makes the request that route.Choose decides about.
+func (vm *VM) ask(f *fleet.Fleet, pool *fleet.Pool, p *prompt, session uint64, exclude [2]uint32) *route.Request {
+	request := &vm.routeRequest
+	request.PromptTokens = p.tokens
+	request.RingKey, request.SessionKey = p.ringKey, session
+	request.Sequence = pool.NextSequence()
+	request.Exclude = f.Excluded(exclude, request.Exclude[:0])
+	request.Matches = request.Matches[:0]
+	if len(p.checkpoints) > 0 {
+		request.Matches = f.Find(pool, p.checkpoints, lookupBudget, request.Matches)
+	}
+	return request
 }
 
 // countLookup counts a request whose prefix was looked up, by prompt length.

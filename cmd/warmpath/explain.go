@@ -1,0 +1,302 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/body"
+	"github.com/warmpath/warmpath/filter/fleet"
+	"github.com/warmpath/warmpath/filter/plugin"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/route"
+)
+
+// maxExplainedBody is what a gateway reads of a body by default.
+const maxExplainedBody = 4 << 20
+
+func explainCommand() *cobra.Command {
+	var o explainOptions
+	var file, path, tokenEnv string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "explain --body FILE",
+		Short: "Show how a request would be routed now, and why",
+		Long: `Reads a request's body, asks a running control service for table, workers, loads and
+policy as a gateway does, and decides with the module's own code. Printed are the
+prompt's length, its checkpoints and who holds them, every worker with what it was
+judged by (or why it was left out), and the choice. Nothing is sent anywhere else and
+nothing changes.
+
+What a gateway knows beyond this is its own: requests that it has sent since its last
+report, and workers that have just failed there. A rule that looks at a part of the
+workers draws here by --seed and there anew for every request.`,
+		Example: `  warmpath explain --body request.json
+  warmpath explain --body - --control http://10.0.0.5:8780 --pool chat --json < request.json
+  warmpath explain --body request.json --endpoint /v1/messages --session alice`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var known bool
+			if o.endpoint, known = body.Match(path); !known || !o.endpoint.HasBody() {
+				return fmt.Errorf("--endpoint %q has no prompt that the module reads; give the path of the request, such as /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages or /v1/embeddings", path)
+			}
+			raw, err := readRequest(cmd, file)
+			if err != nil {
+				return err
+			}
+			o.control.token = os.Getenv(tokenEnv)
+			o.control.tokenEnv = tokenEnv
+			e, err := explain(cmd, raw, &o)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				out := json.NewEncoder(cmd.OutOrStdout())
+				out.SetEscapeHTML(false)
+				out.SetIndent("", "  ")
+				if err := out.Encode(e); err != nil {
+					return fmt.Errorf("write the explanation: %w", err)
+				}
+				return nil
+			}
+			return e.print(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&file, "body", "", "`file` with the request's JSON body, - for standard input")
+	f.StringVar(&path, "endpoint", "/v1/chat/completions", "path of the request")
+	f.StringVar(&o.control.url, "control", "http://127.0.0.1:8780", "control service")
+	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the bearer token")
+	f.StringVar(&o.pool, "pool", "", "pool to route in; default: the one that serves the body's model")
+	f.StringVar(&o.session, "session", "", "value of the session header; default: prompt_cache_key or user of the body")
+	f.Uint64Var(&o.seed, "seed", 1, "of what the rule draws by chance")
+	f.DurationVar(&o.control.timeout, "timeout", 30*time.Second, "end of one call to the control service")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+type explainOptions struct {
+	control       tableSource
+	endpoint      body.Endpoint
+	pool, session string
+	seed          uint64
+}
+
+func readRequest(cmd *cobra.Command, file string) ([]byte, error) {
+	in := cmd.InOrStdin()
+	switch file {
+	case "":
+		return nil, errors.New("which request? give its JSON body with --body FILE, or --body - for standard input")
+	case "-":
+	default:
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("open the request's body: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	raw, err := io.ReadAll(io.LimitReader(in, maxExplainedBody+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the request's body: %w", err)
+	case len(raw) > maxExplainedBody:
+		return nil, errors.New("the request's body is over 4 MiB: gateways pass such bodies unread and route them by load alone")
+	}
+	return raw, nil
+}
+
+// explanation is what explain prints; ages are in seconds, -1 for never.
+type explanation struct {
+	Pool          string            `json:"pool"`
+	Model         string            `json:"model"`
+	Endpoint      string            `json:"endpoint"`
+	Rule          string            `json:"rule"`
+	Observe       bool              `json:"observe"`
+	Fingerprints  string            `json:"fingerprints"` // exact, approximate, missing, inexact; none
+	NoKey         string            `json:"no_key,omitempty"`
+	PromptTokens  int               `json:"prompt_tokens"`
+	Table         explainedTable    `json:"table"`
+	Checkpoints   []explainedPoint  `json:"checkpoints"`
+	Workers       []explainedWorker `json:"workers"`
+	Best          string            `json:"best"`
+	Second        string            `json:"second"`
+	MatchedTokens int               `json:"matched_tokens"`
+	Why           string            `json:"why"`
+}
+
+type explainedTable struct {
+	Epoch   uint64 `json:"epoch"`
+	Version uint64 `json:"version"`
+	Bits    uint8  `json:"bits"`
+}
+
+type explainedPoint struct {
+	Tokens      uint64   `json:"tokens"`
+	Fingerprint string   `json:"fingerprint"`
+	TurnEnd     bool     `json:"turn_end"`
+	Found       bool     `json:"found"`
+	Universal   bool     `json:"universal,omitempty"`
+	Holders     []string `json:"holders"`
+}
+
+type explainedWorker struct {
+	Address        string          `json:"address"`
+	State          string          `json:"state"`
+	LeftOut        string          `json:"left_out,omitempty"`
+	Drawn          *bool           `json:"drawn,omitempty"`
+	MatchedTokens  int             `json:"matched_tokens"`
+	CreditedTokens int             `json:"credited_tokens"`
+	Trust          float64         `json:"trust"`
+	Load           float64         `json:"load"`
+	ReportedLoad   float64         `json:"reported_load"`
+	Watermark      float64         `json:"watermark"`
+	InFlight       int             `json:"in_flight"`
+	UncachedTokens int             `json:"uncached_tokens"`
+	PrefillRate    float64         `json:"prefill_tokens_per_second"`
+	DecodeSeconds  float64         `json:"decode_seconds_per_token"`
+	FreeTokens     int             `json:"free_tokens"`
+	TailSeconds    float64         `json:"tail_age_seconds"`
+	RecentTokens   float64         `json:"recent_tokens"`
+	AgeSeconds     float64         `json:"report_age_seconds"`
+	Cost           *explainedCost  `json:"cost_seconds,omitempty"`
+	Score          *explainedScore `json:"score,omitempty"`
+}
+
+type explainedCost struct {
+	Wait   float64 `json:"wait"`
+	Miss   float64 `json:"miss"`
+	Decode float64 `json:"decode"`
+	Evict  float64 `json:"evict"`
+	Spread float64 `json:"spread"`
+	Sum    float64 `json:"sum"`
+}
+
+type explainedScore struct {
+	CachedShare float64 `json:"cached_share"`
+	Queue       float64 `json:"queue"`
+	Utilization float64 `json:"utilization"`
+	Sum         float64 `json:"sum"`
+}
+
+// explain decides as a gateway would that has just fetched all it knows.
+func explain(cmd *cobra.Command, raw []byte, o *explainOptions) (*explanation, error) {
+	host := abi.NewFake()
+	defer abi.UseFake(host)()
+	for attempt := 1; ; attempt++ {
+		e, err := explainOnce(cmd, host, raw, o)
+		if !errors.Is(err, errMoved) || attempt == 3 {
+			return e, err
+		}
+	}
+}
+
+func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptions) (*explanation, error) {
+	now := time.Now().UnixNano()
+	host.Clock = now
+	snapshot, err := o.control.fetch(cmd.Context(), host, now)
+	if err != nil {
+		return nil, err
+	}
+	in := plugin.NewInspector(snapshotDeployment, o.seed)
+	f := in.Fleet
+	f.Refresh(now)
+	if err := o.control.fetchVocabularies(cmd.Context(), host, f.PolicyVocabularies()); err != nil {
+		return nil, err
+	}
+	if !in.LoadVocabularies(now) {
+		return nil, errors.New("a vocabulary that the policy names can't be read by this build; is it as new as the control service?")
+	}
+	r := in.Read(raw, o.endpoint, o.pool, o.session, now)
+	if r.Pool == nil {
+		return nil, noPool(f, o, &r)
+	}
+	if err := snapshot.fetchPages(cmd.Context(), host, r.Checkpoints); err != nil {
+		return nil, err
+	}
+	view, _, d := in.Decide(&r, now)
+	p := r.Pool.View.Pool
+	e := &explanation{
+		Pool: p.Name, Model: r.Model, Endpoint: o.endpoint.String(), Rule: p.Policy.Name.String(),
+		Observe: f.Off() || p.Mode == policy.Observe, Fingerprints: r.Mode, PromptTokens: r.Tokens,
+		Table: explainedTable{snapshot.meta.Epoch, snapshot.meta.Version, snapshot.meta.Bits},
+		Best:  f.AddressOf(d.Best), Second: f.AddressOf(d.Second), MatchedTokens: d.MatchedTokens, Why: d.Why.String(),
+		Checkpoints: []explainedPoint{}, Workers: []explainedWorker{},
+	}
+	if r.Reason != body.OK {
+		e.Fingerprints, e.NoKey = "none", r.Reason.String()
+	}
+	for _, c := range r.Checkpoints {
+		e.Checkpoints = append(e.Checkpoints, explainPoint(f, c))
+	}
+	for i := range d.Candidates {
+		e.Workers = append(e.Workers, explainWorker(p.Policy.Name, &view.Workers[i], &d.Candidates[i]))
+	}
+	return e, nil
+}
+
+func noPool(f *fleet.Fleet, o *explainOptions, r *plugin.Reading) error {
+	var names []string
+	for _, p := range f.Pools() {
+		names = append(names, p.View.Pool.Name)
+	}
+	known := "the policy has " + strings.Join(names, ", ")
+	switch {
+	case len(names) == 0:
+		return errors.New("the policy has no pool: gateways let the proxy's own balancer place everything")
+	case o.pool != "":
+		return fmt.Errorf("no pool is named %q: %s", o.pool, known)
+	case r.Reason != body.OK:
+		return fmt.Errorf("the body has no model that could be read (%s), and %s; name one with --pool", r.Reason, known)
+	}
+	return fmt.Errorf("no pool serves model %q: gateways let the proxy's own balancer place it; %s (--pool routes in one of them all the same)", r.Model, known)
+}
+
+func explainPoint(f *fleet.Fleet, c fingerprint.Checkpoint) explainedPoint {
+	refs, universal, found := f.Holders(c)
+	p := explainedPoint{
+		Tokens: uint64(c.End) * fingerprint.UnitTokens, Fingerprint: fmt.Sprintf("%016x", c.Fingerprint),
+		TurnEnd: c.TurnEnd, Found: found, Universal: universal, Holders: []string{},
+	}
+	for _, ref := range refs {
+		if address := f.AddressOf(ref); address != "" {
+			p.Holders = append(p.Holders, address)
+		}
+	}
+	return p
+}
+
+func explainWorker(rule policy.Name, w *route.Worker, c *route.Candidate) explainedWorker {
+	e := explainedWorker{
+		Address: w.Address, State: w.State.String(), LeftOut: c.Left.String(),
+		MatchedTokens: c.MatchedTokens, CreditedTokens: c.CreditedTokens, Trust: w.Trust,
+		Load: c.Load, ReportedLoad: c.ReportedLoad, Watermark: c.Watermark,
+		InFlight: c.InFlight, UncachedTokens: c.UncachedTokens,
+		PrefillRate: w.PrefillRate, DecodeSeconds: w.DecodeSeconds,
+		FreeTokens: w.FreeTokens, TailSeconds: w.TailAge.Seconds(), RecentTokens: w.RecentTokens, AgeSeconds: -1,
+	}
+	if c.Age >= 0 {
+		e.AgeSeconds = c.Age.Seconds()
+	}
+	t := &c.Terms
+	switch rule {
+	case policy.Cost:
+		e.Drawn = &t.Seen
+		if t.Seen {
+			e.Cost = &explainedCost{t.Wait, t.Miss, t.Decode, t.Evict, t.Spread, t.Cost}
+		}
+	case policy.Weighted:
+		if t.Seen {
+			e.Score = &explainedScore{t.CachedShare, t.Queue, t.Utilization, t.Sum}
+		}
+	}
+	return e
+}

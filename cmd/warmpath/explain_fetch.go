@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/table"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// snapshotDeployment is the deployment whose keys a fetched table is put under.
+const snapshotDeployment = "explain"
+
+// errMoved: the table got another epoch between two calls.
+var errMoved = errors.New("the control service's table changes faster than it can be read; try again in a moment")
+
+// tableSource is a control service.
+type tableSource struct {
+	url, token, tokenEnv string
+	timeout              time.Duration
+}
+
+// get asks for a path. The answer is at most a few frames long.
+func (c *tableSource) get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.url, "/")+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--control %q: %w", c.url, err)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := (&http.Client{Timeout: c.timeout}).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the control service: %w (is it running, and is --control its address?)", err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	if err != nil {
+		return nil, fmt.Errorf("read %s from the control service: %w", path, err)
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return answer, nil
+	case http.StatusConflict:
+		return nil, errMoved
+	case http.StatusUnauthorized:
+		return nil, fmt.Errorf("control service at %s refuses the token (put the one it was started with into the environment variable %s)", c.url, c.tokenEnv)
+	case http.StatusServiceUnavailable:
+		return nil, fmt.Errorf("control service at %s is still starting; try again in a second", c.url)
+	}
+	return nil, fmt.Errorf("control service answered %s: %s", resp.Status, bytes.TrimSpace(answer))
+}
+
+// tableSnapshot is a table of which pages are fetched as they are needed.
+type tableSnapshot struct {
+	source  *tableSource
+	keys    wire.Keys
+	meta    table.Meta
+	digests []uint64
+	have    map[int]bool // ranges
+}
+
+// fetch puts all about the fleet into shared data, as a courier does: the
+// sections and the meta record, no pages yet.
+func (c *tableSource) fetch(ctx context.Context, host *abi.Fake, now int64) (*tableSnapshot, error) {
+	frame, err := c.get(ctx, "/v1/table?epoch=0&version=0&wait_ms=0")
+	if err != nil {
+		return nil, err
+	}
+	unreadable := func(err error) error {
+		return fmt.Errorf("read the table of %s: %w (is that a control service, and of this version?)", c.url, err)
+	}
+	header, err := wire.DecodeHeader(frame)
+	if err == nil && !header.Resync() {
+		err = errors.New("not a whole table")
+	}
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	s := &tableSnapshot{source: c, keys: wire.NewKeys(snapshotDeployment), have: map[int]bool{}}
+	put := func(key string, value []byte) { host.Shared[key] = abi.FakeShared{Value: value, CAS: 1} }
+	clear(host.Shared)
+	var geometry wire.Geometry
+	err = wire.ForEachSection(frame, func(section wire.Section) (err error) {
+		switch b := section.Payload; section.Type {
+		case wire.SectionGeometry:
+			geometry, err = wire.DecodeGeometry(b)
+		case wire.SectionRoster:
+			put(s.keys.Roster(), b)
+		case wire.SectionLoads:
+			put(s.keys.Loads(), b)
+		case wire.SectionCaches:
+			put(s.keys.Caches(), b)
+		case wire.SectionPolicy:
+			put(s.keys.Policy(), b)
+			_, err = policy.Parse(b)
+		case wire.SectionExact:
+			put(s.keys.Exact(), b)
+		case wire.SectionSets:
+			put(s.keys.Sets(), b)
+		case wire.SectionDigests:
+			err = wire.ForEachDigest(b, func(_ int, d uint64) error { s.digests = append(s.digests, d); return nil })
+		}
+		return err
+	})
+	if err == nil && (!table.ValidBits(geometry.Bits) || len(s.digests) != table.Ranges(geometry.Bits)) {
+		err = errors.New("geometry and digests don't fit")
+	}
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	s.meta = table.Meta{
+		Bits: geometry.Bits, Ready: true, Off: header.Off(), Epoch: header.Epoch, Version: header.To, UpdatedUnixNanos: now,
+		RosterVersion: 1, LoadsVersion: 1, PolicyVersion: 1, SetsVersion: 1,
+	}
+	put(s.keys.Meta(), table.AppendMeta(nil, &s.meta))
+	return s, nil
+}
+
+// fetchPages fetches the ranges that the checkpoints may be in.
+func (s *tableSnapshot) fetchPages(ctx context.Context, host *abi.Fake, checkpoints []fingerprint.Checkpoint) error {
+	for _, c := range checkpoints {
+		r := table.RangeOf(table.PageIndex(c.Fingerprint, s.meta.Bits))
+		if s.have[r] || s.digests[r] == 0 {
+			continue // an empty range has no digest
+		}
+		s.have[r] = true
+		frame, err := s.source.get(ctx, fmt.Sprintf("/v1/table/pages?epoch=%d&bits=%d&range=%d", s.meta.Epoch, s.meta.Bits, r))
+		if err != nil {
+			return err
+		}
+		if _, err = wire.DecodeHeader(frame); err == nil {
+			err = wire.ForEachSection(frame, func(section wire.Section) error {
+				if section.Type != wire.SectionPages {
+					return nil
+				}
+				return wire.ForEachPage(section.Payload, func(p table.Page) error {
+					host.Shared[s.keys.Page(p.Bits(), p.Index())] = abi.FakeShared{Value: bytes.Clone(p), CAS: 1}
+					return nil
+				})
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("read range %d of the table: %w", r, err)
+		}
+	}
+	return nil
+}
+
+// fetchVocabularies brings the vocabularies that the policy names.
+func (c *tableSource) fetchVocabularies(ctx context.Context, host *abi.Fake, list []policy.Vocabulary) error {
+	keys := wire.NewKeys(snapshotDeployment)
+	for _, v := range list {
+		for n := range wire.Shards(v.Bytes) {
+			piece, err := c.get(ctx, fmt.Sprintf("/v1/vocabulary/%s?shard=%d", v.Hash, n))
+			if err != nil {
+				return fmt.Errorf("fetch vocabulary %s: %w", v.Hash, err)
+			}
+			host.Shared[keys.Shard(v.Hash, n)] = abi.FakeShared{Value: piece, CAS: 1}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// shownCheckpoints is how many checkpoints are listed one by one: the deepest.
+const shownCheckpoints = 12
+
+// print writes the explanation for people.
+func (e *explanation) print(w io.Writer) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	line("pool %s, rule %s, model %s, %s; table at epoch %d version %d", e.Pool, e.Rule, orDash(e.Model), e.Endpoint, e.Table.Epoch, e.Table.Version)
+	if e.Observe {
+		line("the pool observes: what follows is computed and counted, and steers nothing")
+	}
+	switch e.Fingerprints {
+	case "none":
+		line("no usable prompt (%s): routed by load alone", e.NoKey)
+	case "exact":
+		line("prompt: %d tokens, fingerprints over the tokens that the engine sees", e.PromptTokens)
+	default:
+		line("prompt: about %d tokens, fingerprints over its text (%s)", e.PromptTokens, e.Fingerprints)
+	}
+	e.printCheckpoints(line)
+	line("")
+	e.printWorkers(line)
+	line("")
+	switch {
+	case e.Best == "":
+		line("nobody can take it: gateways answer 503")
+	default:
+		line("best    %s  why=%s, %d of %d prompt tokens expected in its cache", e.Best, e.Why, e.MatchedTokens, e.PromptTokens)
+		line("second  %s", orDash(e.Second))
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write the explanation: %w", err)
+	}
+	return nil
+}
+
+func (e *explanation) printCheckpoints(line func(string, ...any)) {
+	found := 0
+	for i := range e.Checkpoints {
+		if e.Checkpoints[i].Found {
+			found++
+		}
+	}
+	if len(e.Checkpoints) == 0 {
+		return
+	}
+	line("checkpoints: %d, of which the table knows %d", len(e.Checkpoints), found)
+	line("")
+	line("  tokens\tfingerprint\tholders")
+	first := max(0, len(e.Checkpoints)-shownCheckpoints)
+	for i, c := range slices.Backward(e.Checkpoints) {
+		if i < first {
+			line("  (%d more before these: --json has them)", first)
+			return
+		}
+		mark := ""
+		if c.TurnEnd {
+			mark = "*"
+		}
+		holders := "-"
+		switch {
+		case c.Universal:
+			holders = "more than half of the pool"
+		case len(c.Holders) > 4:
+			holders = fmt.Sprintf("%s and %d more", strings.Join(c.Holders[:4], " "), len(c.Holders)-4)
+		case len(c.Holders) > 0:
+			holders = strings.Join(c.Holders, " ")
+		case c.Found:
+			holders = "nobody who is left"
+		}
+		line("  %d%s\t%s\t%s", c.Tokens, mark, c.Fingerprint, holders)
+	}
+}
+
+// printWorkers lists the workers, the choice first, then by what the rule made
+// of them.
+func (e *explanation) printWorkers(line func(string, ...any)) {
+	order := slices.Clone(e.Workers)
+	rank := func(w *explainedWorker) float64 {
+		switch {
+		case w.Address == e.Best:
+			return -1e9
+		case w.Address == e.Second:
+			return -1e8
+		case w.Cost != nil:
+			return w.Cost.Sum
+		case w.Score != nil:
+			return -w.Score.Sum
+		}
+		return 1e6 + w.Load - float64(w.CreditedTokens)
+	}
+	slices.SortStableFunc(order, func(a, b explainedWorker) int {
+		switch x, y := rank(&a), rank(&b); {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	head := "worker\tmatched\tcredited\tload\tkv\tin flight\tuncached\treport\t"
+	switch e.Rule {
+	case "cost":
+		line("%swait\tmiss\tdecode\tevict\tspread\t= cost s", head)
+	case "weighted":
+		line("%scached\tqueue\tutil\t= score", head)
+	default:
+		line("%s", head)
+	}
+	for i := range order {
+		w := &order[i]
+		age := "never"
+		if w.AgeSeconds >= 0 {
+			age = time.Duration(w.AgeSeconds * float64(time.Second)).Round(time.Millisecond).String()
+		}
+		row := fmt.Sprintf("%s\t%d\t%d\t%.3f\t%.2f\t%d\t%d\t%s\t", w.Address, w.MatchedTokens, w.CreditedTokens, w.Load, w.Watermark, w.InFlight, w.UncachedTokens, age)
+		if c := w.Cost; c != nil {
+			row += fmt.Sprintf("%.4f\t%.4f\t%.4f\t%.4f\t%+.4f\t%.4f  ", c.Wait, c.Miss, c.Decode, c.Evict, c.Spread, c.Sum)
+		}
+		if s := w.Score; s != nil {
+			row += fmt.Sprintf("%.3f\t%.3f\t%.3f\t%+.3f  ", s.CachedShare, s.Queue, s.Utilization, s.Sum)
+		}
+		switch {
+		case w.LeftOut != "":
+			row += "left out: " + w.LeftOut
+		case w.Drawn != nil && !*w.Drawn:
+			row += "not drawn: holds less than the longest match"
+		}
+		line("%s", strings.TrimRight(row, " "))
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/control"
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// runControl runs a control service with n engines until the test ends.
+func runControl(t *testing.T, cfg control.Config, n int) (s *control.Service, addresses []string) {
+	t.Helper()
+	for range n {
+		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/metrics" {
+				fmt.Fprint(w, "vllm:num_requests_running 1\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0.25\n")
+			}
+		}))
+		t.Cleanup(engine.Close)
+		address := strings.TrimPrefix(engine.URL, "http://")
+		addresses = append(addresses, address)
+		cfg.Workers = append(cfg.Workers, discovery.Spec{Address: address, CapacityTokens: 100_000, MaxRunning: 8, QueueLimit: 16, PrefillTokensPerSecond: 10_000})
+	}
+	cfg.Listen, cfg.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	s, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	<-s.Serving()
+	return s, addresses
+}
+
+// tell reports that a worker was sent a prompt, as a gateway's courier does.
+func tell(t *testing.T, s *control.Service, ref uint16, e *explanation) {
+	t.Helper()
+	var path []fingerprint.Checkpoint
+	for _, c := range e.Checkpoints {
+		fp, err := strconv.ParseUint(c.Fingerprint, 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path = append(path, fingerprint.Checkpoint{Fingerprint: fp, End: uint32(c.Tokens / fingerprint.UnitTokens), TurnEnd: c.TurnEnd})
+	}
+	changed := s.Table().Changed()
+	report := wire.Report{Chosen: ref, ID: wire.ReportID(0, 1), PromptUnits: path[len(path)-1].End}
+	chunk := wire.AppendDispatch(wire.AppendChunk(nil, wire.Chunk{Sequence: 1, Nonce: 7}), &report, path)
+	b := wire.AppendHeader(nil, &wire.Header{Kind: wire.Batch})
+	b = wire.AppendSection(b, wire.SectionGateway, wire.AppendGateway(nil, &wire.Gateway{Nonce: 7, LiveRows: 1, Name: "g"}))
+	if _, err := s.Batch(wire.AppendReports(b, 0, chunk)); err != nil {
+		t.Fatal(err)
+	}
+	for s.Table().Stats().Entries < len(path) {
+		<-changed
+		changed = s.Table().Changed()
+	}
+}
+
+func explained(t *testing.T, args ...string) *explanation {
+	t.Helper()
+	code, out, errs := warmpath(append([]string{"explain", "--json"}, args...)...)
+	if code != 0 {
+		t.Fatalf("explain %v: %s", args, errs)
+	}
+	var e explanation
+	if err := json.Unmarshal([]byte(out), &e); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return &e
+}
+
+func requestFile(t *testing.T, model string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "request.json")
+	text := fmt.Sprintf(`{"model":%q,"messages":[{"role":"system","content":%q},{"role":"user","content":"why?"}]}`, model, strings.Repeat("You are helpful. ", 600))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func (e *explanation) at(address string) *explainedWorker {
+	for i := range e.Workers {
+		if e.Workers[i].Address == address {
+			return &e.Workers[i]
+		}
+	}
+	return &explainedWorker{}
+}
+
+const explainPolicy = `pools: [{name: default, models: ["*"], policy: {name: %s}}]`
+
+// TestExplainDecidesAsAGatewayWould, on a running control service: nobody holds
+// the prompt, then one worker does, under every kind of rule.
+func TestExplainDecidesAsAGatewayWould(t *testing.T) {
+	s, addresses := runControl(t, control.Config{Policy: fmt.Appendf(nil, explainPolicy, "cost")}, 3)
+	file := requestFile(t, "m")
+	args := []string{"--control", s.URL(), "--body", file}
+	e := explained(t, args...)
+	if e.Pool != "default" || e.Rule != "cost" || e.Fingerprints != "approximate" || e.PromptTokens < 2500 || e.PromptTokens > 2700 {
+		t.Errorf("%+v", e)
+	}
+	if e.Why != "cost_miss" || e.MatchedTokens != 0 || e.Best == "" || e.Second == "" || e.Second == e.Best || len(e.Workers) != 3 {
+		t.Errorf("nobody holds it: %+v", e)
+	}
+	for _, c := range e.Checkpoints {
+		if c.Found {
+			t.Errorf("%d tokens are found in an empty table", c.Tokens)
+		}
+	}
+	var holder string
+	var ref uint16
+	for _, w := range s.Status().Workers {
+		if w.Address == addresses[1] {
+			holder, ref = w.Address, w.Ref
+		}
+	}
+	tell(t, s, ref, e)
+
+	// Loads, and caches with them, follow within a second.
+	for e = explained(t, args...); e.at(holder).RecentTokens == 0; e = explained(t, args...) {
+		<-s.Table().Changed()
+	}
+	last := e.Checkpoints[len(e.Checkpoints)-1]
+	if !last.Found || len(last.Holders) != 1 || last.Holders[0] != holder {
+		t.Errorf("the deepest checkpoint: %+v, want %s", last, holder)
+	}
+	if e.Why != "cost" || e.Best != holder || e.MatchedTokens < 2400 {
+		t.Errorf("one holds it: best %s, why %s, %d tokens", e.Best, e.Why, e.MatchedTokens)
+	}
+	for _, w := range e.Workers {
+		switch {
+		case w.Watermark != 0.25 || w.State != "healthy" || w.PrefillRate != 10_000:
+			t.Errorf("not as reported: %+v", w)
+		case w.Address == holder && (w.MatchedTokens != e.MatchedTokens || w.FreeTokens == 0 || w.RecentTokens == 0):
+			t.Errorf("the holder: %+v", w)
+		case w.Address != holder && w.MatchedTokens != 0:
+			t.Errorf("not a holder: %+v", w)
+		}
+		if c := w.Cost; c != nil {
+			if sum := c.Wait + c.Miss + c.Decode + c.Evict + c.Spread; sum-c.Sum > 1e-9 || c.Sum-sum > 1e-9 {
+				t.Errorf("terms add up to %v: %+v", sum, c)
+			}
+		} else if w.Drawn == nil || *w.Drawn {
+			t.Errorf("drawn without a cost: %+v", w)
+		}
+	}
+
+	for rule, why := range map[string]string{"threshold": "holder", "weighted": "score"} {
+		if err := s.SetPolicy(fmt.Appendf(nil, explainPolicy, rule)); err != nil {
+			t.Fatal(err)
+		}
+		e := explained(t, args...)
+		if e.Rule != rule || e.Why != why || e.Best != holder {
+			t.Errorf("%s: rule %s, why %s, best %s", rule, e.Rule, e.Why, e.Best)
+		}
+		if rule == "weighted" && (e.Workers[0].Score == nil || e.Workers[0].Cost != nil) {
+			t.Errorf("%+v", e.Workers[0])
+		}
+	}
+	if err := s.Drain(holder, true); err != nil {
+		t.Fatal(err)
+	}
+	for e = explained(t, args...); e.Best == holder; e = explained(t, args...) {
+		<-s.Table().Changed()
+	}
+	code, out, errs := warmpath(append([]string{"explain"}, args...)...)
+	if code != 0 || !strings.Contains(out, "left out: draining") || !strings.Contains(out, "best    "+e.Best) || !strings.Contains(out, holder) {
+		t.Errorf("exit %d, %s\n%s", code, errs, out)
+	}
+}
+
+func TestExplainSaysWhatToDo(t *testing.T) {
+	s, _ := runControl(t, control.Config{
+		Policy: []byte(`pools: [{name: chat, models: [m]}, {name: small, models: [s]}]`), Token: "secret",
+	}, 1)
+	file := requestFile(t, "other")
+	big := filepath.Join(t.TempDir(), "big.json")
+	if err := os.WriteFile(big, bytes.Repeat([]byte(" "), maxExplainedBody+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))
+	t.Cleanup(garbage.Close)
+	gone.Close()
+	for want, args := range map[string][]string{
+		"--body FILE":                  {},
+		"no such file":                 {"--body", "missing.json"},
+		"over 4 MiB":                   {"--body", big},
+		"such as /v1/chat/completions": {"--body", file, "--endpoint", "/v1/models"},
+		"is it running":                {"--body", file, "--control", gone.URL},
+		"is that a control service":    {"--body", file, "--control", garbage.URL},
+		"WARMPATH_NOTHING":             {"--body", file, "--control", s.URL(), "--token-env", "WARMPATH_NOTHING"},
+		"the policy has chat, small":   {"--body", file, "--control", s.URL()},
+		`no pool is named "x"`:         {"--body", file, "--control", s.URL(), "--pool", "x"},
+	} {
+		t.Setenv("WARMPATH_TOKEN", "secret")
+		code, out, errs := warmpath(append([]string{"explain", "--timeout", time.Minute.String()}, args...)...)
+		if code == 0 || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit %d, %q, want %q\n%s", args, code, errs, want, out)
+		}
+	}
+	if e := explained(t, "--body", file, "--control", s.URL(), "--pool", "chat"); e.Pool != "chat" || e.Best != "" || e.Why != "none" {
+		t.Errorf("a pool without workers: %+v", e)
+	}
+}
