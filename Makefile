@@ -25,6 +25,8 @@ EXPLORE  ?= 1000
 DEMO     ?=
 BENCH    ?=
 TOKENIZERS ?=
+# The package of make custom-policy.
+CUSTOM   ?= examples/custom-policy
 SOAK     ?=
 # Of make conformance: -rewrite, -only REGEXP, -table FILE.
 CONFORMANCE ?=
@@ -60,6 +62,13 @@ wasm: ## Build bin/warmpath.wasm and bin/warmpath-nobody.wasm and check both
 	$(WASM) -tags noresponsebody -o bin/warmpath-nobody.wasm ./filter
 	@$(GO) run ./build/modcheck bin/warmpath.wasm
 	@$(GO) run ./build/modcheck --no-response-body bin/warmpath-nobody.wasm
+
+.PHONY: custom-policy
+custom-policy: ## Build a module with a rule of your own, as examples/custom-policy (CUSTOM=your/package)
+	@mkdir -p bin
+	@$(GO) run ./build/wasmprep -dir bin/wasmprep
+	$(WASM) -o bin/$(notdir $(CUSTOM)).wasm ./$(CUSTOM)
+	@$(GO) run ./build/modcheck bin/$(notdir $(CUSTOM)).wasm
 
 .PHONY: check
 check: check-format check-lint check-tidy check-generated check-reproducible check-race check-clean ## Format, lint, vet, tidy, generated files, races, clean tree: what CI runs

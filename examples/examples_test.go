@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/warmpath/warmpath/control"
 	"github.com/warmpath/warmpath/control/discovery"
 	filterconfig "github.com/warmpath/warmpath/filter/config"
+	"github.com/warmpath/warmpath/integration/modules"
 	"github.com/warmpath/warmpath/shared/policy"
 )
 
@@ -235,4 +237,14 @@ func encode(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+func TestTheModuleWithARuleOfItsOwnIsFitToShip(t *testing.T) {
+	module, err := modules.Build(t.Context(), "..", t.TempDir(), modules.Custom)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "run", "../build/modcheck", module).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

@@ -15,6 +15,7 @@ import (
 const (
 	Filter = "filter"                  // warmpath.wasm
 	Faults = "integration/faultmodule" // the same, with faults on order
+	Custom = "examples/custom-policy"  // the same, with a rule of its own
 )
 
 // Build compiles one of the packages below root into dir and returns the path
