@@ -13,15 +13,17 @@ type Recorder struct {
 	// Line receives each line as it comes; may be nil.
 	Line func(string)
 
-	Lines        []string
-	Request      *HeaderMap // request headers as they went on; nil before
-	RequestBody  []byte
-	RequestEnded bool
-	Response     *HeaderMap // response headers, also of a local reply
-	ResponseBody []byte
-	ResponseEnd  bool
-	Replied      *LocalReply
-	ResetDetails string // non-empty after Reset
+	Lines           []string
+	Request         *HeaderMap // request headers as they went on; nil before
+	RequestBody     []byte
+	RequestTrailer  *HeaderMap // nil without trailers
+	RequestEnded    bool
+	Response        *HeaderMap // response headers, also of a local reply
+	ResponseBody    []byte
+	ResponseTrailer *HeaderMap
+	ResponseEnd     bool
+	Replied         *LocalReply
+	ResetDetails    string // non-empty after Reset
 }
 
 func (r *Recorder) say(format string, args ...any) {
@@ -47,7 +49,7 @@ func (r *Recorder) RequestData(data []byte, end bool) {
 
 // RequestTrailers implements Sink.
 func (r *Recorder) RequestTrailers(h *HeaderMap) {
-	r.RequestEnded = true
+	r.RequestTrailer, r.RequestEnded = h.Clone(), true
 	r.say("-> upstream trailers %s", headerText(h))
 }
 
@@ -66,7 +68,7 @@ func (r *Recorder) ResponseData(data []byte, end bool) {
 
 // ResponseTrailers implements Sink.
 func (r *Recorder) ResponseTrailers(h *HeaderMap) {
-	r.ResponseEnd = true
+	r.ResponseTrailer, r.ResponseEnd = h.Clone(), true
 	r.say("<- client trailers %s", headerText(h))
 }
 

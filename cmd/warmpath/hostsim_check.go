@@ -35,7 +35,7 @@ google-service-extensions, hostsim, or a family such as envoy.`,
 		Example: `  warmpath hostsim check filter.wasm
   warmpath hostsim check filter.wasm --host envoy-1.36 --host istio
   warmpath hostsim check filter.wasm --json`,
-		Args: cobra.ExactArgs(1),
+		Args: exactlyOne("the module to check"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			wasm, err := os.ReadFile(args[0])
 			if err != nil {

@@ -34,7 +34,13 @@ func (r *hostsimRun) print(report runReport, f *hosttest.Filter) {
 			r.printMessage(o.Upstream)
 		}
 		if o.Client != nil {
-			p("  the client got%s", map[string]string{"local_reply": " from the filter's side (" + o.Details + ")"}[o.Outcome])
+			from := ""
+			if o.Outcome == "local_reply" {
+				if from = " from the filter's side"; o.Details != "" {
+					from += " (" + o.Details + ")"
+				}
+			}
+			p("  the client got%s", from)
 			r.printMessage(o.Client)
 		}
 		switch o.Outcome {
@@ -80,14 +86,23 @@ func (r *hostsimRun) printMessage(m *message) {
 	for _, h := range m.Headers {
 		fmt.Fprintf(r.out, "    %s: %s\n", h[0], h[1])
 	}
-	if m.Body == "" {
-		return
+	if m.Body != "" {
+		r.printBody(m.Body)
 	}
-	body := m.Body
+	for i, h := range m.Trailers {
+		if i == 0 {
+			fmt.Fprintln(r.out)
+		}
+		fmt.Fprintf(r.out, "    > %s: %s\n", h[0], h[1])
+	}
+}
+
+func (r *hostsimRun) printBody(body string) {
+	whole := len(body)
 	const most = 2000
 	note := ""
 	if len(body) > most {
-		body, note = body[:most], fmt.Sprintf("\n... %d bytes in all (--json has them)", len(m.Body))
+		body, note = body[:most], fmt.Sprintf("\n... %d bytes in all (--json has them)", whole)
 	}
-	fmt.Fprintf(r.out, "\n    %s\n", strings.ReplaceAll(strings.ToValidUTF8(body, "?")+note, "\n", "\n    "))
+	fmt.Fprintf(r.out, "\n    %s\n", strings.ReplaceAll(strings.TrimSuffix(strings.ToValidUTF8(body, "?"), "\n")+note, "\n", "\n    "))
 }

@@ -67,7 +67,7 @@ Exit status: 0 the module ran, 1 it could not be started, or it trapped.`,
   warmpath hostsim run filter.wasm --request chat.http --config filter.json --trace
   warmpath hostsim run filter.wasm --request chat.http --http-call auth=allow.http --http-call quota=dead
   warmpath hostsim run filter.wasm --request chat.http --fault proxy_on_request_body:1=trap`,
-		Args: cobra.ExactArgs(1),
+		Args: exactlyOne("the module to run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.module, r.out, r.errs = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return r.run()
@@ -131,8 +131,9 @@ type outcome struct {
 }
 
 type message struct {
-	Headers [][2]string `json:"headers"`
-	Body    string      `json:"body"`
+	Headers  [][2]string `json:"headers"`
+	Body     string      `json:"body"`
+	Trailers [][2]string `json:"trailers,omitempty"`
 }
 
 type runReport struct {
@@ -367,10 +368,10 @@ func (r *hostsimRun) send(f *hosttest.Filter, m httpfile.Message, n int) outcome
 	o := outcome{Name: m.Name, Request: m.Method + " " + m.Target}
 	out := x.Out
 	if out.Request != nil {
-		o.Upstream = &message{pairsOf(out.Request), string(out.RequestBody)}
+		o.Upstream = &message{pairsOf(out.Request), string(out.RequestBody), pairsOf(out.RequestTrailer)}
 	}
 	if out.Response != nil {
-		o.Client = &message{pairsOf(out.Response), string(out.ResponseBody)}
+		o.Client = &message{pairsOf(out.Response), string(out.ResponseBody), pairsOf(out.ResponseTrailer)}
 	}
 	held, bytes := x.Stream.RequestHeld()
 	heldBack, backBytes := x.Stream.ResponseHeld()
@@ -398,6 +399,9 @@ func (r *hostsimRun) send(f *hosttest.Filter, m httpfile.Message, n int) outcome
 }
 
 func pairsOf(h *hostsim.HeaderMap) [][2]string {
+	if h == nil {
+		return nil
+	}
 	all := make([][2]string, 0, h.Len())
 	for _, f := range h.Fields() {
 		all = append(all, [2]string{f.Key, f.Value})

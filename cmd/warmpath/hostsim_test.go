@@ -130,6 +130,27 @@ func TestRunTellsOfATrapWithNames(t *testing.T) {
 	}
 }
 
+func TestRunShowsTrailersBothWays(t *testing.T) {
+	at := files(t, map[string]string{
+		"r.http": "POST /a\n\nhello\n> x-checksum: 1\n", "a.http": "HTTP/1.1 200 OK\n\nyes\n> x-done: 2\n", "cfg": "request_headers: continue",
+	})
+	run := []string{"hostsim", "run", at("guest.wasm"), "--request", at("r.http"), "--response", at("a.http"), "--config", at("cfg")}
+	code, out, errs := warmpath(run...)
+	if code != 0 || !strings.Contains(out, "    hello\n\n    > x-checksum: 1\n") || !strings.Contains(out, "    yes\n\n    > x-done: 2\n") {
+		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+	if _, out, _ = warmpath(append(run, "--json")...); strings.Count(out, `"trailers"`) != 2 {
+		t.Errorf("JSON without trailers\n%s", out)
+	}
+}
+
+func TestALocalReplyWithoutDetailsHasNoEmptyBrackets(t *testing.T) {
+	at := files(t, map[string]string{"cfg": "request_headers: reply 429 no; pause"})
+	if _, out, errs := warmpath("hostsim", "run", at("guest.wasm"), "--config", at("cfg")); !strings.Contains(out, "the client got from the filter's side") || strings.Contains(out, "()") {
+		t.Errorf("%s%s", out, errs)
+	}
+}
+
 func TestRunSaysWhyARequestWaits(t *testing.T) {
 	at := files(t, map[string]string{"r.http": twoRequests, "cfg": "request_headers: pause"})
 	code, out, _ := warmpath("hostsim", "run", at("guest.wasm"), "--request", at("r.http"), "--config", at("cfg"))
@@ -162,6 +183,11 @@ func TestCheckFailsForANamedHostOnly(t *testing.T) {
 }
 
 func TestHostsimUsedWronglySaysWhatWouldBeRight(t *testing.T) {
+	for _, verb := range []string{"run", "check"} {
+		if code, _, errs := warmpath("hostsim", verb); code != 1 || !strings.Contains(errs, "name the module to "+verb) {
+			t.Errorf("%s without a module: exit %d, %s", verb, code, errs)
+		}
+	}
 	at := files(t, map[string]string{"r.http": "GET x", "cfg": "configure: refuse", "text": "(module)"})
 	for _, c := range []struct {
 		args []string

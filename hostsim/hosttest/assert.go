@@ -30,7 +30,11 @@ func (x *Exchange) fate() string {
 	case heldBack:
 		return fmt.Sprintf("the filter holds the response, with %d bytes of body", m)
 	case held:
-		return fmt.Sprintf("the filter holds the request, with %d bytes of body", n)
+		hint := ""
+		if n > 0 && !x.f.set.plugin.AllowOnHeadersStopIteration && !strings.Contains(x.Transcript(), "proxy_on_request_body(") {
+			hint = "; without hosttest.AllowStopIteration() a filter that stops at headers sees no body"
+		}
+		return fmt.Sprintf("the filter holds the request, with %d bytes of body%s", n, hint)
 	case x.Out.Request != nil:
 		return "the upstream has the request and has not answered"
 	}

@@ -177,7 +177,11 @@ func TestBodiesAreSeenAsEnvoyShowsThem(t *testing.T) {
 		t.Errorf("sizes are not cumulative:\n%s", x.Transcript())
 	}
 	// Without the flag the body callback never runs.
-	load(t, script).Do(Request{Path: "/", Chunks: []string{"ab", "cd"}}).Held()
+	g := load(t, script)
+	x = g.Do(Request{Path: "/", Chunks: []string{"ab", "cd"}}).Held()
+	if got := fails(t, g, func() { x.Status(200) }); !strings.Contains(got, "without hosttest.AllowStopIteration()") {
+		t.Errorf("no hint in\n%s", got)
+	}
 	load(t, script, AllowStopIteration(), BufferLimit(3)).Do(Request{Path: "/", Chunks: []string{"ab", "cd"}}).Replied(413)
 }
 
