@@ -120,6 +120,7 @@ type explanation struct {
 	Model         string            `json:"model"`
 	Endpoint      string            `json:"endpoint"`
 	Rule          string            `json:"rule"`
+	StandIn       string            `json:"stand_in,omitempty"` // decides here for a rule that only the module has
 	Observe       bool              `json:"observe"`
 	Fingerprints  string            `json:"fingerprints"` // exact, approximate, missing, inexact; none
 	NoKey         string            `json:"no_key,omitempty"`
@@ -230,6 +231,9 @@ func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptio
 		Table: explainedTable{snapshot.meta.Epoch, snapshot.meta.Version, snapshot.meta.Bits},
 		Best:  f.AddressOf(d.Best), Second: f.AddressOf(d.Second), MatchedTokens: d.MatchedTokens, Why: d.Why.String(),
 		Checkpoints: []explainedPoint{}, Workers: []explainedWorker{},
+	}
+	if p.Policy.Name == policy.Custom {
+		e.StandIn = policy.Threshold.String()
 	}
 	if r.Reason != body.OK {
 		e.Fingerprints, e.NoKey = "none", r.Reason.String()

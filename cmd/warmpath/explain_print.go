@@ -17,6 +17,9 @@ func (e *explanation) print(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 	line("pool %s, rule %s, model %s, %s; table at epoch %d version %d", e.Pool, e.Rule, orDash(e.Model), e.Endpoint, e.Table.Epoch, e.Table.Version)
+	if e.StandIn != "" {
+		line("the rule is built into your module and not known here: what follows is %s's choice", e.StandIn)
+	}
 	if e.Observe {
 		line("the pool observes: what follows is computed and counted, and steers nothing")
 	}

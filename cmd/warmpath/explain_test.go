@@ -169,13 +169,13 @@ func TestExplainDecidesAsAGatewayWould(t *testing.T) {
 		}
 	}
 
-	for rule, why := range map[string]string{"threshold": "holder", "weighted": "score"} {
+	for rule, why := range map[string]string{"threshold": "holder", "weighted": "score", "custom": "holder"} {
 		if err := s.SetPolicy(fmt.Appendf(nil, explainPolicy, rule)); err != nil {
 			t.Fatal(err)
 		}
 		e := explained(t, args...)
-		if e.Rule != rule || e.Why != why || e.Best != holder {
-			t.Errorf("%s: rule %s, why %s, best %s", rule, e.Rule, e.Why, e.Best)
+		if e.Rule != rule || e.Why != why || e.Best != holder || (e.StandIn == "threshold") != (rule == "custom") {
+			t.Errorf("%s: rule %s %s, why %s, best %s", rule, e.Rule, e.StandIn, e.Why, e.Best)
 		}
 		if rule == "weighted" && (e.Workers[0].Score == nil || e.Workers[0].Cost != nil) {
 			t.Errorf("%+v", e.Workers[0])

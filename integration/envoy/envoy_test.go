@@ -42,6 +42,7 @@ func column(r *rig) {
 	r.scenario("a client that leaves frees everything", clientLeaves)
 	r.scenario("metrics are visible with labels", metricsVisible)
 	r.scenario("module and config swapped under load, none failed", swappedUnderLoad)
+	r.scenario("a rule of one's own swapped in under load, none failed", customUnderLoad)
 	r.scenario("a corrupt module or bad config leaves the old one", badSwapRefused)
 	r.scenario("a panic before the header strip leaks nothing", panicLeaksNothing)
 	r.scenario("garbage collections under load cost no error", collectsUnderLoad)

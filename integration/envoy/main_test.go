@@ -23,7 +23,7 @@ var (
 )
 
 // built are the modules under test.
-var built struct{ filter, faults string }
+var built struct{ filter, faults, custom string }
 
 var results = &board{cells: map[string]map[string]string{}}
 
@@ -45,6 +45,9 @@ func run(m *testing.M) int {
 	}
 	if err == nil {
 		built.faults, err = modules.Build(context.Background(), root, dir, modules.Faults)
+	}
+	if err == nil {
+		built.custom, err = modules.Build(context.Background(), root, dir, modules.Custom)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
