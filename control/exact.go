@@ -94,7 +94,11 @@ func (s *Service) stepExact(d *document, now time.Time) (changed bool) {
 		if verdict.Outcome == parity.Differs {
 			if p.alert != verdict.Detail {
 				p.alert = verdict.Detail
-				s.log.Error("a worker has other tokens, the pool stays in approximate mode", "pool", name, "worker", verdict.Worker, "difference", verdict.Detail,
+				until := "the pool is in approximate mode"
+				if p.serving != nil && !p.wanted.same(p.serving) {
+					until = "the vocabulary before this one stays in force"
+				}
+				s.log.Error("a worker has other tokens, "+until, "pool", name, "worker", verdict.Worker, "difference", verdict.Detail,
 					"remedy", "check tokenizer.file and tokenizer.template of the pool; warmpath tokenizer verify tells more")
 			}
 			p.reason = "worker " + verdict.Worker + " has other tokens: " + verdict.Detail

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -346,6 +348,46 @@ func TestWhatWasInForceStaysUntilAnotherVocabularyIsLoaded(t *testing.T) {
 		g.catchUp()
 		if g.exact != "" {
 			t.Errorf("left: %s", g.exact)
+		}
+	})
+}
+
+func TestAnotherVocabularyThatWorkersDoNotHaveLeavesTheOneInForceAndSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	first, hashOfFirst := wpv(t, dir, "a.wpv", "el")
+	second, hashOfSecond := wpv(t, dir, "b.wpv", "ll")
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		e := newEngines(alpha)
+		e.tokenize = honest(t, first)
+		b := start(t, e, Config{
+			Workers: specs(alpha), Policy: policyWith(first, ""), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		for range 5 {
+			g.report(hashOfFirst, 1)
+			time.Sleep(time.Second)
+		}
+		g.catchUp()
+		if active, _ := g.exactEntries(); active != hashOfFirst.String() {
+			t.Fatalf("%q active", active)
+		}
+		if err := b.s.SetPolicy(policyWith(second, "")); err != nil {
+			t.Fatal(err)
+		}
+		for range 40 { // beyond the grace
+			g.report(hashOfFirst, 1)
+			g.report(hashOfSecond, 1)
+			time.Sleep(time.Second)
+		}
+		g.catchUp()
+		if active, _ := g.exactEntries(); active != hashOfFirst.String() {
+			t.Errorf("%q active", active)
+		}
+		synctest.Wait()
+		if text := log.String(); !strings.Contains(text, "the vocabulary before this one stays in force") || strings.Contains(text, "approximate mode") {
+			t.Errorf("the log says\n%s", text)
 		}
 	})
 }
