@@ -143,6 +143,10 @@ bench-filter: build wasm ## Measure what the filter costs in Envoy and in wazero
 bench-gateway: wasm ## Measure what the module costs in the embedded gateway (JSON)
 	@$(GO) run ./integration/benchgateway --module bin/warmpath.wasm $(BENCH)
 
+.PHONY: bench-routing
+bench-routing: ## Play every workload under every routing rule in virtual time (JSON; BENCH=--quick)
+	@$(GO) run ./cmd/warmpath sim matrix --json $(BENCH)
+
 .PHONY: bench-table
 bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick)
 	@$(GO) run ./integration/benchtable $(BENCH)

@@ -103,7 +103,7 @@ seeds; ± is the standard deviation between seeds.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.play(cmd, args[0]) },
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&f.policies, "policies", "cost,weighted,threshold,session_hash,chwbl,round_robin,smg,llm-d,lmetric,reference", "policies, the first is played through the pooled cache as well")
+	cmd.Flags().StringVar(&f.policies, "policies", "cost,weighted,threshold,session_hash,chwbl,round_robin,smg,llm-d,lmetric,reference", "policies")
 	cmd.Flags().StringVar(&f.seeds, "seeds", "1-3", "seeds, such as 1-5 or 1,4,7")
 	return cmd
 }
@@ -243,7 +243,7 @@ func printComparison(out io.Writer, c *virtual.Comparison) {
 	}
 	_ = w.Flush() // the terminal's
 	printGroups(out, c)
-	fmt.Fprintf(out, "\none cache of the fleet's size would have had %.1f %% hits\n", 100*c.Policies[c.Order[0]].PooledHitRate)
+	fmt.Fprintf(out, "\none cache of the fleet's size would have had %.1f %% hits with the requests as they came under %s\n", 100*c.Policies[c.Order[0]].PooledHitRate, c.Order[0])
 }
 
 // printGroups shows the parts of a mixed workload.

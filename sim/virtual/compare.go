@@ -75,7 +75,6 @@ func (s Scenario) Compare(ctx context.Context, names []string, seeds []uint64, p
 			for j := range jobs {
 				one := p
 				one.Seed, one.Policy, one.Tune, one.Progress = seeds[j.at], j.name, tune[j.name], nil
-				one.Pooled = p.Pooled && j.name == names[0]
 				r, err := s.Run(one)
 				mu.Lock()
 				if err != nil && first == nil {
@@ -108,13 +107,8 @@ feed:
 	if first != nil {
 		return nil, first
 	}
-	pooled := 0.0
-	for _, r := range runs[names[0]] {
-		pooled += r.PooledHitRate / float64(len(seeds))
-	}
 	for _, name := range names {
 		c.Policies[name] = sum(runs[name])
-		c.Policies[name].PooledHitRate = pooled
 	}
 	return c, nil
 }
@@ -133,7 +127,7 @@ func sum(runs []*Result) *Summed {
 		return mean, math.Sqrt(deviation)
 	}
 	fields := []func(r *Result) *float64{
-		func(r *Result) *float64 { return &r.FirstHitRate }, func(r *Result) *float64 { return &r.FollowupHitRate },
+		func(r *Result) *float64 { return &r.PooledHitRate }, func(r *Result) *float64 { return &r.FirstHitRate }, func(r *Result) *float64 { return &r.FollowupHitRate },
 		func(r *Result) *float64 { return &r.CameTrue }, func(r *Result) *float64 { return &r.GoodputRate },
 		func(r *Result) *float64 { return &r.BusyCoV }, func(r *Result) *float64 { return &r.RequestCoV },
 		func(r *Result) *float64 { return &r.MeanBusy }, func(r *Result) *float64 { return &r.Seconds }, func(r *Result) *float64 { return &r.WallSeconds },
