@@ -20,45 +20,57 @@ type Family uint8
 
 // The families. Those without a label are counted at label 0.
 const (
-	Lookups           Family = iota // by tier: requests whose prefix was looked up
-	Hits                            // by tier: lookups with a match at the chosen worker
-	LookupTokens                    // by tier: prompt tokens of lookups
-	MatchedTokens                   // by tier: predicted hit tokens at the chosen worker
-	ConfirmedTokens                 // by tier: cached_tokens as the engine reported them
-	CameTrueTokens                  // by tier: the smaller of predicted and confirmed
-	NoKey                           // by reason: requests without a usable prefix
-	Decisions                       // by why: what decided
-	Fallback                        // by reason: requests that the proxy's own balancer placed
-	Endpoints                       // by endpoint: requests seen
-	Outcomes                        // by outcome: how dispatched requests ended
-	Dispatched                      // claims opened
-	Released                        // claims returned; in flight = dispatched - released
-	Orphaned                        // of those, claims of a VM that crashed or was cut off
-	Reroutes                        // answered by the second choice
-	Refusals                        // 429 or 503 by a worker, passed on
-	NoWorker                        // 503 by us: nobody can serve
-	UsageMissing                    // complete answers without usage
-	HoldNeverReleased               // held, but the body never came: wrong set-up
-	HeldAborted                     // the client left while its request was held
-	Panics                          // recovered panics
-	CourierTakeovers                // leases taken from an expired courier
-	CourierLost                     // leases lost or writes refused to a former courier
-	PollFailures                    // by kind: long-polls and page fetches that failed
-	BatchFailures                   // batches that control didn't take
-	Resyncs                         // comparisons of the whole table
-	PagesWritten                    // pages written to shared data
-	PageGets                        // pages read from shared data by lookups
-	PageCacheHits                   // pages that a VM had at hand
-	ReportsLost                     // report records that found no room or were overwritten
-	RowsFull                        // VMs without a free slot, workers beyond a row
-	NoScore                         // pools with the rule custom in a module without a score, each time a policy comes
-	BadData                         // by kind: unreadable values in shared data or from control
-	VocabularyLoads                 // by result: vocabularies that a VM copied whole
-	VocabularyFetches               // by result: calls of the courier for a piece of a vocabulary
-	ChatStopped                     // by reason: how far the prompts of exact pools could be rendered
-	TokenizedBytes                  // by source: bytes of text turned into tokens
-	TokenizedCapped                 // prompts of which only a beginning was tokenised
+	Lookups              Family = iota // by tier: requests whose prefix was looked up
+	Hits                               // by tier: lookups with a match at the chosen worker
+	LookupTokens                       // by tier: prompt tokens of lookups
+	MatchedTokens                      // by tier: predicted hit tokens at the chosen worker
+	ConfirmedTokens                    // by tier: cached_tokens as the engine reported them
+	CameTrueTokens                     // by tier: the smaller of predicted and confirmed
+	NoKey                              // by reason: requests without a usable prefix
+	Decisions                          // by why: what decided
+	Fallback                           // by reason: requests that the proxy's own balancer placed
+	Endpoints                          // by endpoint: requests seen
+	Outcomes                           // by outcome: how dispatched requests ended
+	Dispatched                         // claims opened
+	Released                           // claims returned; in flight = dispatched - released
+	Orphaned                           // of those, claims of a VM that crashed or was cut off
+	Reroutes                           // answered by the second choice
+	Refusals                           // 429 or 503 by a worker, passed on
+	NoWorker                           // 503 by us: nobody can serve
+	UsageMissing                       // complete answers without usage
+	HoldNeverReleased                  // held, but the body never came: wrong set-up
+	HeldAborted                        // the client left while its request was held
+	Panics                             // recovered panics
+	CourierTakeovers                   // leases taken from an expired courier
+	CourierLost                        // leases lost or writes refused to a former courier
+	PollFailures                       // by kind: long-polls and page fetches that failed
+	BatchFailures                      // batches that control didn't take
+	Resyncs                            // comparisons of the whole table
+	PagesWritten                       // pages written to shared data
+	PageGets                           // pages read from shared data by lookups
+	PageCacheHits                      // pages that a VM had at hand
+	ReportsLost                        // report records that found no room or were overwritten
+	RowsFull                           // VMs without a free slot, workers beyond a row
+	NoScore                            // pools with the rule custom in a module without a score, each time a policy comes
+	BadData                            // by kind: unreadable values in shared data or from control
+	VocabularyLoads                    // by result: vocabularies that a VM copied whole
+	VocabularyFetches                  // by result: calls of the courier for a piece of a vocabulary
+	ChatStopped                        // by reason: how far the prompts of exact pools could be rendered
+	TokenizedBytes                     // by source: bytes of text turned into tokens
+	TokenizedCapped                    // prompts of which only a beginning was tokenised
+	GroupDecisions                     // by group, where there is a control group: requests decided
+	GroupLookupTokens                  // by group: prompt tokens of those that were looked up
+	GroupMatchedTokens                 // by group: predicted hit tokens
+	GroupConfirmedTokens               // by group: cached_tokens as the engine reported them
+	GroupFirstTokens                   // by group: streams whose first token was seen
+	GroupTTFTMillis                    // by group: the sum of their times to it, ms
 	families
+)
+
+// Groups of a pool that has a control group.
+const (
+	GroupMain = iota
+	GroupControl
 )
 
 // Label values of the families that take their label from here.
@@ -135,45 +147,53 @@ var table = [families]struct {
 	name   string
 	labels []string
 }{
-	Lookups:           {"lookups", tiers},
-	Hits:              {"hits", tiers},
-	LookupTokens:      {"lookup_tokens", tiers},
-	MatchedTokens:     {"matched_tokens", tiers},
-	ConfirmedTokens:   {"confirmed_tokens", tiers},
-	CameTrueTokens:    {"came_true_tokens", tiers},
-	NoKey:             {"no_key", noKeyReasons()},
-	Decisions:         {"decisions", whys()},
-	Fallback:          {"fallback", []string{"no_table", "no_pool", "observe", "off", "endpoint_unknown", "endpoint_fallback", "panic", "no_worker"}},
-	Endpoints:         {"requests", endpoints()},
-	Outcomes:          {"outcomes", []string{"complete", "client_abort", "upstream_failure", "refused", "local"}},
-	Dispatched:        {"dispatched", nil},
-	Released:          {"released", nil},
-	Orphaned:          {"orphaned", nil},
-	Reroutes:          {"reroutes", nil},
-	Refusals:          {"refusals", nil},
-	NoWorker:          {"no_worker", nil},
-	UsageMissing:      {"usage_missing", nil},
-	HoldNeverReleased: {"hold_never_released", nil},
-	HeldAborted:       {"held_aborted", nil},
-	Panics:            {"panics", nil},
-	CourierTakeovers:  {"courier_takeovers", nil},
-	CourierLost:       {"courier_lost", nil},
-	PollFailures:      {"poll_failures", []string{"inline", "dead", "status", "body", "lost"}},
-	BatchFailures:     {"batch_failures", nil},
-	Resyncs:           {"resyncs", nil},
-	PagesWritten:      {"pages_written", nil},
-	PageGets:          {"page_gets", nil},
-	PageCacheHits:     {"page_cache_hits", nil},
-	ReportsLost:       {"reports_lost", nil},
-	RowsFull:          {"rows_full", nil},
-	BadData:           {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies", "caches"}},
-	NoScore:           {"no_score", nil},
-	VocabularyLoads:   {"vocabulary_loads", []string{"loaded", "refused"}},
-	ChatStopped:       {"chat_stopped", chatReasons()},
-	TokenizedBytes:    {"tokenized_bytes", []string{"fresh", "memo"}},
-	TokenizedCapped:   {"tokenized_capped", nil},
-	VocabularyFetches: {"vocabulary_fetches", []string{"fetched", "inline", "dead", "status", "body", "lost"}},
+	Lookups:              {"lookups", tiers},
+	Hits:                 {"hits", tiers},
+	LookupTokens:         {"lookup_tokens", tiers},
+	MatchedTokens:        {"matched_tokens", tiers},
+	ConfirmedTokens:      {"confirmed_tokens", tiers},
+	CameTrueTokens:       {"came_true_tokens", tiers},
+	NoKey:                {"no_key", noKeyReasons()},
+	Decisions:            {"decisions", whys()},
+	Fallback:             {"fallback", []string{"no_table", "no_pool", "observe", "off", "endpoint_unknown", "endpoint_fallback", "panic", "no_worker"}},
+	Endpoints:            {"requests", endpoints()},
+	Outcomes:             {"outcomes", []string{"complete", "client_abort", "upstream_failure", "refused", "local"}},
+	Dispatched:           {"dispatched", nil},
+	Released:             {"released", nil},
+	Orphaned:             {"orphaned", nil},
+	Reroutes:             {"reroutes", nil},
+	Refusals:             {"refusals", nil},
+	NoWorker:             {"no_worker", nil},
+	UsageMissing:         {"usage_missing", nil},
+	HoldNeverReleased:    {"hold_never_released", nil},
+	HeldAborted:          {"held_aborted", nil},
+	Panics:               {"panics", nil},
+	CourierTakeovers:     {"courier_takeovers", nil},
+	CourierLost:          {"courier_lost", nil},
+	PollFailures:         {"poll_failures", []string{"inline", "dead", "status", "body", "lost"}},
+	BatchFailures:        {"batch_failures", nil},
+	Resyncs:              {"resyncs", nil},
+	PagesWritten:         {"pages_written", nil},
+	PageGets:             {"page_gets", nil},
+	PageCacheHits:        {"page_cache_hits", nil},
+	ReportsLost:          {"reports_lost", nil},
+	RowsFull:             {"rows_full", nil},
+	BadData:              {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies", "caches"}},
+	NoScore:              {"no_score", nil},
+	VocabularyLoads:      {"vocabulary_loads", []string{"loaded", "refused"}},
+	ChatStopped:          {"chat_stopped", chatReasons()},
+	TokenizedBytes:       {"tokenized_bytes", []string{"fresh", "memo"}},
+	TokenizedCapped:      {"tokenized_capped", nil},
+	GroupDecisions:       {"group_decisions", groups},
+	GroupLookupTokens:    {"group_lookup_tokens", groups},
+	GroupMatchedTokens:   {"group_matched_tokens", groups},
+	GroupConfirmedTokens: {"group_confirmed_tokens", groups},
+	GroupFirstTokens:     {"group_first_tokens", groups},
+	GroupTTFTMillis:      {"group_ttft_ms", groups},
+	VocabularyFetches:    {"vocabulary_fetches", []string{"fetched", "inline", "dead", "status", "body", "lost"}},
 }
+
+var groups = []string{"main", "control"}
 
 var tiers = []string{"lt1k", "1k_4k", "4k_16k", "gt16k"}
 

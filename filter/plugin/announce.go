@@ -50,6 +50,9 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 	if exact {
 		line = append(line, " fp=exact"...)
 	}
+	if d.Control {
+		line = append(line, " group=control"...)
+	}
 	if !steer {
 		line = append(line, " mode=observe"...)
 	}

@@ -41,6 +41,8 @@ func (s *stream) firstToken() {
 	s.firstTokenAt = abi.Now()
 	if s.events {
 		s.plugin.vm.metrics.TTFT(s.ttftMillis())
+		s.countGroup(metrics.GroupFirstTokens, 1)
+		s.countGroup(metrics.GroupTTFTMillis, s.ttftMillis())
 	}
 }
 

@@ -107,6 +107,7 @@ func (s *stream) settleUsage(done *wire.Report, u usage.Usage) {
 	}
 	done.CachedTokens = clampSigned(u.CachedTokens)
 	m.Add(metrics.ConfirmedTokens, tier, uint64(max(0, u.CachedTokens)))
+	s.countGroup(metrics.GroupConfirmedTokens, uint64(max(0, u.CachedTokens)))
 	m.Add(metrics.CameTrueTokens, tier, uint64(max(0, min(u.CachedTokens, int64(s.predictedTokens)))))
 }
 

@@ -83,6 +83,8 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 		return s.noWorker(pool, began)
 	}
 	vm.metrics.Inc(metrics.Decisions, int(d.Why))
+	s.grouped, s.control = pool.View.Pool.Control.Share > 0, d.Control
+	s.countGroup(metrics.GroupDecisions, 1)
 	s.countLookup(d)
 
 	var steer bool
@@ -131,9 +133,22 @@ func (s *stream) countLookup(d *route.Decision) {
 	m, tier := &s.plugin.vm.metrics, int(s.tier)
 	m.Inc(metrics.Lookups, tier)
 	m.Add(metrics.LookupTokens, tier, uint64(s.promptTokens))
+	s.countGroup(metrics.GroupLookupTokens, uint64(s.promptTokens))
+	s.countGroup(metrics.GroupMatchedTokens, uint64(d.MatchedTokens))
 	if d.MatchedTokens > 0 {
 		m.Inc(metrics.Hits, tier)
 		m.Add(metrics.MatchedTokens, tier, uint64(d.MatchedTokens))
+	}
+}
+
+// countGroup counts for the request's group, in a pool that has a control group.
+func (s *stream) countGroup(family metrics.Family, n uint64) {
+	group := metrics.GroupMain
+	if s.control {
+		group = metrics.GroupControl
+	}
+	if s.grouped && n > 0 {
+		s.plugin.vm.metrics.Add(family, group, n)
 	}
 }
 

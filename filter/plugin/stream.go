@@ -37,6 +37,8 @@ type stream struct {
 	upstream  bool // and they are an upstream's
 	bodyEnded bool // the response is complete
 	events    bool // the response is a stream of events
+	grouped   bool // the pool has a control group
+	control   bool // and this request is in it
 
 	status  uint16
 	named   uint16 // the worker that the endpoint header names first, 0 for none

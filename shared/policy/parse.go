@@ -202,6 +202,7 @@ func (p *parser) pool(at string, v gjson.Result, index uint8) Pool {
 			}
 		}},
 		{"policy", func(at string, v gjson.Result) { pool.Policy = p.policy(at, v) }},
+		{"control_group", func(at string, v gjson.Result) { pool.Control = p.control(at, v) }},
 		{"ring_units", func(at string, v gjson.Result) { pool.RingUnits = p.integer(at, v, 1, 65536) }},
 		{"unit_bytes", func(at string, v gjson.Result) { pool.UnitBytes = p.integer(at, v, 64, 64) }},
 		{"cluster", func(at string, v gjson.Result) {
@@ -221,6 +222,25 @@ func (p *parser) pool(at string, v gjson.Result, index uint8) Pool {
 		pool.Cluster = "pool-" + pool.Name
 	}
 	return pool
+}
+
+// control reads a control group.
+func (p *parser) control(at string, v gjson.Result) ControlGroup {
+	var g ControlGroup
+	rule := false
+	p.object(at, v, []field{
+		{"share", func(at string, v gjson.Result) { g.Share = p.number(at, v, 0, 0.5) }},
+		{"policy", func(at string, v gjson.Result) {
+			rule = true
+			if g.Policy = p.policy(at, v); firstValue(v, "virtual_nodes").Exists() {
+				p.fail(at+".virtual_nodes", "not a setting of a control group", "remove it: both groups use the ring of the pool's policy")
+			}
+		}},
+	})
+	if !rule {
+		p.fail(at+".policy", "missing", `name the rule to compare with, such as {"name": "least_load"}`)
+	}
+	return g
 }
 
 func (p *parser) models(at string, v gjson.Result) []string {

@@ -156,6 +156,28 @@ func Default(name Name) Policy {
 	}
 }
 
+// ControlGroup is a part of a pool's sessions that is routed by a rule of its own.
+type ControlGroup struct {
+	// Share of the sessions, 0 (no group) to 0.5.
+	Share float64
+	// Policy of the group. Its VirtualNodes don't count: the ring is the pool's.
+	Policy Policy
+}
+
+// Has tells whether a session, or a prefix, belongs to the group. It depends on key and share
+// alone, so a conversation stays in its group in every gateway; with a larger share, those in it
+// stay. Key 0, a request that nothing is known of, never does.
+func (g *ControlGroup) Has(key uint64) bool {
+	if key == 0 || g.Share <= 0 {
+		return false
+	}
+	// Mixed, so that the group is spread evenly over the ring, which orders by the same key.
+	x := key ^ 0xc0117201_9709b5e7
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return float64((x^x>>31)>>11)/(1<<53) < g.Share
+}
+
 // Pool is the workers that serve some models, and how one is chosen.
 type Pool struct {
 	// Name is [a-z0-9-]{1,40} and part of the fingerprint salt.
@@ -166,6 +188,8 @@ type Pool struct {
 	Models []string
 	Mode   Mode
 	Policy Policy
+	// Control is a share of the sessions that is routed by another rule, to compare with.
+	Control ControlGroup
 	// RingUnits (units, 1 to 65,536, default 16): the position whose fingerprint is the ring
 	// key. 16 units are 256 tokens: beyond most fixed preambles, before most user text.
 	RingUnits int

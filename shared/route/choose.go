@@ -19,6 +19,13 @@ import (
 func Choose(req *Request, view *View, now time.Duration, rng *Rand, d *Decision) {
 	d.Best, d.Second, d.MatchedTokens, d.Why = 0, 0, 0, WhyNone
 	c := chooser{req: req, view: view, rng: rng, d: d, rule: &view.Pool.Policy, skip: -1}
+	key := req.SessionKey
+	if key == 0 {
+		key = req.RingKey
+	}
+	if d.Control = view.Pool.Control.Has(key); d.Control {
+		c.rule = &view.Pool.Control.Policy
+	}
 	if c.name = c.rule.Name; c.name == policy.Custom && view.Score == nil {
 		c.name = policy.Threshold
 	}

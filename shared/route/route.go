@@ -234,6 +234,8 @@ type Decision struct {
 	// MatchedTokens is the usable match at Best.
 	MatchedTokens int
 	Why           Why
+	// Control tells that the rule of the pool's control group decided.
+	Control bool
 	// Explain, set by the caller, asks for Candidates.
 	Explain bool
 	// Candidates holds one record per worker in the order of View.Workers, only with Explain.
