@@ -106,6 +106,10 @@ var (
 	descMode         = desc("fingerprint_mode", "1 for the mode that a pool with a tokenizer is in.", "pool", "mode")
 	descParity       = desc("tokenizer_parity", "1: the worker has shown the same tokens as ours; 0: not known; -1: others.", "pool", "worker")
 	descReady        = desc("vocabulary_ready_gateways", "Live gateways whose VMs have all loaded the pool's vocabulary.", "pool")
+	descEventBlocks  = desc("kv_event_blocks", "Blocks that the worker's KV events say it holds, with all before them.", "worker")
+	descEventAge     = desc("kv_event_age_seconds", "Age of the worker's last batch of KV events; -1 none yet.", "worker")
+	descEventUp      = desc("kv_events_connected", "1 while the events of all ranks of the worker are followed.", "worker")
+	descEventCounts  = desc("kv_events_total", "Batches and what became of them, by kind.", "worker", "kind")
 	descLearning     = desc("learning", "1 while gateways are told to keep their pages.")
 	descOff          = desc("off", "1 while the fleet is switched to observe.")
 )
@@ -116,6 +120,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descWorkers, descWorkerTrust, descWorkerItems, descWorkerFlight, descWorkerAge, descWorkerAvoid, descGateways, descLag,
 		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
 		descPending, descEvents, descTokens, descMode, descParity, descReady, descLearning, descOff,
+		descEventBlocks, descEventAge, descEventUp, descEventCounts,
 	} {
 		ch <- d
 	}
@@ -138,6 +143,30 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descWorkerFlight, float64(w.InFlight), w.Address)
 		gauge(descWorkerAge, w.LoadAge, w.Address)
 		gauge(descWorkerAvoid, truth(w.AvoidSeconds > 0), w.Address)
+	}
+	for i := range st.Workers {
+		e, worker := st.Workers[i].Events, st.Workers[i].Address
+		if e == nil {
+			continue
+		}
+		gauge(descEventBlocks, float64(e.Held), worker)
+		gauge(descEventAge, e.Age, worker)
+		gauge(descEventUp, truth(e.Source == "connected"), worker)
+		for _, k := range []struct {
+			kind  string
+			value uint64
+		}{
+			{"batch", e.Batches},
+			{"gap", e.Gaps},
+			{"lost", e.Lost},
+			{"missed", e.Missed},
+			{"bad", e.Bad},
+			{"restart", e.Restarts},
+			{"reconnect", e.Reconnects},
+			{"failed_replay", e.FailedReplays},
+		} {
+			count(descEventCounts, k.value, worker, k.kind)
+		}
 	}
 	for k, n := range states {
 		gauge(descWorkers, float64(n), k[0], k[1])

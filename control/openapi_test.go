@@ -113,6 +113,10 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 		try("drain", "POST", "/v1/workers/drain", json, []byte(`{"address":"`+beta+`"}`), token, 200)
 		try("undrain", "POST", "/v1/workers/drain", json, []byte(`{"address":"`+beta+`","drain":false}`), token, 200)
 		try("workers as json", "PUT", "/v1/workers", json, []byte(`{"workers":[{"address":"`+alpha+`"},{"address":"`+beta+`","pool":"other"}]}`), token, 200)
+		try("events", "PUT", "/v1/workers", json, []byte(`{"workers":[{"address":"`+alpha+`","kv_events":"auto"},{"address":"`+beta+`","kv_events":{"endpoint":"tcp://10.0.0.7:5557","replay":"tcp://10.0.0.7:5558","topic":"kv","model":"m"}}]}`), token, 200)
+		for _, path := range []string{"/v1/workers", "/v1/status", "/metrics"} {
+			try("with events "+path, "GET", path, "", nil, token, 200)
+		}
 		try("workers as yaml", "PUT", "/v1/workers", yaml, []byte("workers:\n- address: "+alpha+"\n"), token, 200)
 		try("worker of unknown key", "PUT", "/v1/workers", json, []byte(`{"workers":[{"adress":"`+alpha+`"}]}`), token, 400)
 		try("policy", "PUT", "/v1/policy", json, []byte(`{"pools":[{"name":"default","models":["*"],"policy":{"name":"round_robin"}}]}`), token, 200)

@@ -47,6 +47,7 @@ type Service struct {
 	exact    map[string]*exactPool // by pool. Under policyMu
 	wasExact []exactMark           // before a restart. Under policyMu
 	parity   parityBook
+	feeds    feeds
 	offHeld  bool // by SetOff: another policy doesn't lift it. Under policyMu
 
 	learning   atomic.Bool
@@ -75,7 +76,7 @@ func New(cfg Config) (*Service, error) {
 	now := time.Now()
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now,
-		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{},
+		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}},
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 	}
@@ -211,6 +212,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { s.publishLoop(ctx); return nil })
 	group.Go(func() error { s.saveLoop(ctx); return nil })
 	group.Go(func() error { s.parityLoop(ctx); return nil })
+	group.Go(func() error { s.eventsLoop(ctx); return nil })
 	if s.cfg.WorkersFile != "" {
 		group.Go(func() error {
 			return discovery.Watch(ctx, s.cfg.WorkersFile, s.listsFile, s.cfg.ReadInterval, s.log, s.workersFile)
@@ -422,6 +424,7 @@ func (s *Service) setDocument(d *document) {
 // ResetIndex forgets every entry; gateways compare digests with an empty table.
 func (s *Service) ResetIndex() {
 	s.index.Clear()
+	s.restartFeeds()
 	s.index.Drain(func(index.Change) {})
 	s.learning.Store(false)
 	s.table.KeepUntil(time.Time{})

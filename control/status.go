@@ -43,6 +43,7 @@ func (s *Service) Status() api.Status {
 		if st, ok := s.index.Worker(w.Ref, now); ok {
 			a.Trust, a.Entries, a.CoveredTokens, a.PrefillRate, a.DecodeSeconds = st.Trust, st.Entries, st.CoveredTokens, st.PrefillRate, st.DecodeSeconds
 		}
+		a.Events = s.eventStatus(&w, now)
 		out.Workers = append(out.Workers, a)
 	}
 	for _, g := range s.gateways.List(now) {

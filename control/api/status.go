@@ -85,6 +85,33 @@ type Worker struct {
 	PrefillRate   float64 `json:"prefill_tokens_per_second"`
 	DecodeSeconds float64 `json:"decode_seconds_per_token"`
 	Drain         bool    `json:"drain"`
+	// Events are the worker's KV events, for one that has kv_events.
+	Events *Events `json:"events,omitempty"`
+}
+
+// Events is how a worker's KV events are followed; sums over its ranks.
+type Events struct {
+	Source         string  `json:"source"` // off, looking, connected, partly, disconnected
+	Endpoint       string  `json:"endpoint,omitempty"`
+	Problem        string  `json:"problem,omitempty"`
+	Age            float64 `json:"age_seconds"` // of the last batch
+	Batches        uint64  `json:"batches"`
+	Events         uint64  `json:"events"`
+	Gaps           uint64  `json:"gaps"`
+	Lost           uint64  `json:"lost"`
+	Missed         uint64  `json:"missed"`
+	Bad            uint64  `json:"bad"`
+	Restarts       uint64  `json:"restarts"`
+	Reconnects     uint64  `json:"reconnects"`
+	FailedReplays  uint64  `json:"failed_replays"`
+	Blocks         int     `json:"blocks"`
+	Held           int     `json:"held"`
+	BlockTokens    int     `json:"block_tokens"`
+	UnknownParents uint64  `json:"unknown_parents"`
+	Untranslated   uint64  `json:"untranslated"`
+	OtherGroups    uint64  `json:"other_groups"`
+	BadShape       uint64  `json:"bad_shape"`
+	Bytes          int64   `json:"bytes"`
 }
 
 // Gateway is one gateway in the status.

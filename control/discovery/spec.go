@@ -41,6 +41,8 @@ type Spec struct {
 	// Generation names the process behind the address (a pod uid's hash, say).
 	// 0 means: take the process start time from the worker's metrics, or count.
 	Generation uint64 `yaml:"generation" json:"generation,omitempty"`
+	// KVEvents says where the engine tells what it stores; the zero value: nowhere.
+	KVEvents KVEvents `yaml:"kv_events" json:"kv_events,omitzero"`
 	// Drain keeps new requests away; running ones finish.
 	Drain bool `yaml:"drain" json:"drain,omitempty"`
 }
@@ -180,6 +182,9 @@ func check(source string, in []Spec, lines []int) ([]Spec, error) {
 		}
 		if r := s.PrefillTokensPerSecond; !(r >= 0 && r <= 1e9) {
 			bad("prefill_tokens_per_second", fmt.Sprintf("%v is outside 0..1e9", r), "leave the key out: the rate is learned")
+		}
+		if err := s.KVEvents.check(); err != nil {
+			bad("kv_events", err.Error(), "write auto, or endpoint: tcp://host:port with replay and topic where the engine has them")
 		}
 		out[i] = s
 	}

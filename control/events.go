@@ -1,0 +1,289 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/control/kvevents"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/tokenizer/vocab"
+)
+
+// feeds follow the KV events of workers whose pool's fingerprints are over
+// tokens: one feed for each ref, from its first publishing to its end. A new
+// generation of a worker has another ref and so another feed.
+type feeds struct {
+	mu    sync.Mutex
+	byRef map[uint16]*feed
+}
+
+// feed follows all ranks of one worker.
+type feed struct {
+	key    feedKey
+	cancel context.CancelFunc
+	done   chan struct{}
+	stale  bool // the index has forgotten what it told. Under feeds.mu
+
+	mu      sync.Mutex
+	sources []*kvevents.Source
+	problem string // of the discovery
+}
+
+// feedKey is what a feed depends on; with another key it begins anew.
+type feedKey struct {
+	ref        uint16
+	address    string
+	pool       string
+	events     discovery.KVEvents
+	models     string // joined by 0
+	vocabulary string
+}
+
+const (
+	discoverEvery = 5 * time.Second
+	maxModels     = 8
+)
+
+// endTokens end a turn in the templates that are known.
+var endTokens = []string{
+	"<|im_end|>", "<|eot_id|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|eom_id|>", "</s>", "<\uff5cend\u2581of\u2581sentence\uff5c>",
+}
+
+func turnEnds(v *vocab.Vocab) (ids []uint32) {
+	for _, added := range [][]vocab.Added{v.RawAdded, v.NormalAdded} {
+		for i := range added {
+			if slices.Contains(endTokens, string(v.Content(added[i]))) {
+				ids = append(ids, added[i].ID)
+			}
+		}
+	}
+	return ids
+}
+
+// eventsLoop keeps the feeds as list and policy want them until ctx ends.
+func (s *Service) eventsLoop(ctx context.Context) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		s.followEvents(ctx)
+	}
+}
+
+// followEvents starts and ends feeds, as list and policy say now. Once ctx
+// is over none is wanted.
+func (s *Service) followEvents(ctx context.Context) {
+	type wanted struct {
+		key feedKey
+		cfg kvevents.Config
+	}
+	want := map[uint16]wanted{}
+	if ctx.Err() == nil {
+		s.policyMu.Lock()
+		d := s.policy.Load()
+		for _, w := range s.published() {
+			p := s.exact[w.Pool]
+			if !w.KVEvents.On() || p == nil || p.serving == nil {
+				continue
+			}
+			models := []string{}
+			if pool := d.parsed.ByName(w.Pool); pool != nil {
+				for _, m := range pool.Models {
+					if m != "*" {
+						models = append(models, m)
+					}
+				}
+			}
+			if m := w.KVEvents.Model; m != "" && !slices.Contains(models, m) {
+				models = slices.Insert(models, 0, m)
+			}
+			models = models[:min(len(models), maxModels)]
+			want[w.Ref] = wanted{
+				feedKey{w.Ref, w.Address, w.Pool, w.KVEvents, strings.Join(models, "\x00"), p.serving.vocabulary.Hash.String()},
+				kvevents.Config{Pool: w.Pool, Models: models, TurnEnds: turnEnds(p.serving.vocabulary.Tokens)},
+			}
+		}
+		s.policyMu.Unlock()
+	}
+	s.feeds.mu.Lock()
+	defer s.feeds.mu.Unlock()
+	for ref, f := range s.feeds.byRef {
+		if f.stale || want[ref].key != f.key {
+			f.cancel()
+			<-f.done
+			delete(s.feeds.byRef, ref)
+			s.index.Reporting(ref, false, time.Now())
+			kick(s.dirty)
+		}
+	}
+	for ref, w := range want {
+		if s.feeds.byRef[ref] != nil {
+			continue
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		f := &feed{key: w.key, cancel: cancel, done: make(chan struct{})}
+		s.feeds.byRef[ref] = f
+		s.index.Reporting(ref, true, time.Now())
+		go func() {
+			defer close(f.done)
+			f.run(ctx, s, w.cfg)
+		}()
+	}
+}
+
+// restartFeeds makes every feed begin anew: the index has forgotten what they
+// told.
+func (s *Service) restartFeeds() {
+	s.feeds.mu.Lock()
+	defer s.feeds.mu.Unlock()
+	for _, f := range s.feeds.byRef {
+		f.stale = true
+	}
+}
+
+// run follows the worker until ctx ends.
+func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
+	endpoints := []kvevents.Endpoint{{Events: f.key.events.Endpoint, Replay: f.key.events.Replay, Topic: f.key.events.Topic}}
+	if f.key.events.Auto {
+		if endpoints = f.discover(ctx, s); endpoints == nil {
+			return
+		}
+	}
+	told := sink{s.index, f.key.ref}
+	var union *kvevents.Union
+	if len(endpoints) > 1 {
+		union = kvevents.NewUnion(told)
+	}
+	log := s.log.With("worker", f.key.address)
+	f.mu.Lock()
+	for _, e := range endpoints {
+		var to kvevents.Sink = told
+		if union != nil {
+			to = union.Rank()
+		}
+		f.sources = append(f.sources, kvevents.NewSource(e, cfg, to, func() { kick(s.dirty) }, log))
+	}
+	sources := f.sources
+	f.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, source := range sources {
+		wg.Go(func() { source.Run(ctx) })
+	}
+	wg.Wait()
+}
+
+// discover asks the worker where it publishes until it says so.
+func (f *feed) discover(ctx context.Context, s *Service) []kvevents.Endpoint {
+	transport := s.cfg.Transport
+	if transport == nil {
+		own := &http.Transport{DisableKeepAlives: true}
+		transport = own
+	}
+	client := &http.Client{Transport: transport, Timeout: 3 * time.Second}
+	for {
+		endpoints, err := kvevents.Discover(ctx, client, f.key.address, s.cfg.Health.Token)
+		if err == nil {
+			f.mu.Lock()
+			f.problem = ""
+			f.mu.Unlock()
+			return endpoints
+		}
+		f.mu.Lock()
+		if f.problem != err.Error() && ctx.Err() == nil {
+			s.log.Warn("event sources unknown", "worker", f.key.address, "err", err)
+		}
+		f.problem = err.Error()
+		f.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(discoverEvery):
+		}
+	}
+}
+
+// sink carries what a map learns to the index.
+type sink struct {
+	index *index.Index
+	ref   uint16
+}
+
+func (k sink) Hold(path []fingerprint.Checkpoint) { k.index.Report(k.ref, path, time.Now()) }
+func (k sink) Drop(fp uint64)                     { k.index.Withdraw(k.ref, fp, time.Now()) }
+func (k sink) Clear()                             { k.index.WithdrawAll(k.ref) }
+
+// eventStatus is what the status says of a worker's events, nil when they aren't
+// followed. Sums are over its ranks.
+func (s *Service) eventStatus(w *discovery.Worker, now time.Time) *api.Events {
+	if !w.KVEvents.On() {
+		return nil
+	}
+	s.feeds.mu.Lock()
+	f := s.feeds.byRef[w.Ref]
+	s.feeds.mu.Unlock()
+	out := &api.Events{Source: "off", Age: -1}
+	if f == nil {
+		out.Problem = "events are followed while the pool's fingerprints are over tokens: see tokenizers"
+		return out
+	}
+	f.mu.Lock()
+	sources := f.sources
+	out.Problem = f.problem
+	f.mu.Unlock()
+	if len(sources) == 0 {
+		out.Source = "looking"
+		return out
+	}
+	connected := 0
+	names := make([]string, 0, len(sources))
+	for _, source := range sources {
+		st := source.Status()
+		names = append(names, st.Endpoint.Events)
+		if st.Connected {
+			connected++
+		}
+		out.Batches += st.Batches
+		out.Events += st.StreamCounts.Events
+		out.Gaps += st.Gaps
+		out.Lost += st.Lost
+		out.Missed += st.Missed
+		out.Bad += st.Bad
+		out.Restarts += st.Restarts
+		out.Reconnects += st.Reconnects
+		out.FailedReplays += st.FailedReplays
+		out.Blocks += st.Map.Blocks
+		out.Held += st.Map.Held
+		out.UnknownParents += st.Map.UnknownParent
+		out.Untranslated += st.Map.Untranslated
+		out.OtherGroups += st.Map.OtherGroup
+		out.BadShape += st.Map.BadShape
+		out.Bytes += st.Bytes
+		out.BlockTokens = max(out.BlockTokens, st.Map.BlockTokens)
+		if a := age(now, st.LastBatch); a >= 0 && (out.Age < 0 || a < out.Age) {
+			out.Age = a
+		}
+		if out.Problem == "" {
+			out.Problem = st.Problem
+		}
+	}
+	out.Endpoint = strings.Join(names, ",")
+	switch connected {
+	case len(sources):
+		out.Source = "connected"
+	case 0:
+		out.Source = "disconnected"
+	default:
+		out.Source = "partly"
+	}
+	return out
+}
