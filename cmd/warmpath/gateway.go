@@ -22,7 +22,7 @@ func gatewayCommand() *cobra.Command {
 		module, controlURL, tokenEnv string
 		name, deployment, access     string
 		upstreams                    []string
-		upstreamTLS                  bool
+		upstreamTLS, explain         bool
 	)
 	cmd := &cobra.Command{
 		Use:   "gateway",
@@ -44,7 +44,7 @@ process at once.`,
 				return err
 			}
 			token := os.Getenv(tokenEnv)
-			if cfg.Plugin, err = pluginConfig(name, deployment, token); err != nil {
+			if cfg.Plugin, err = pluginConfig(name, deployment, token, explain); err != nil {
 				return err
 			}
 			cfg.Clusters = map[string]string{controlCluster: controlURL}
@@ -81,6 +81,7 @@ process at once.`,
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the control service's bearer token")
 	f.StringVar(&module, "module", "", "the module (default: warmpath.wasm beside this binary)")
 	f.StringVar(&name, "name", hostName(), "this gateway's name in the control service's status")
+	f.BoolVar(&explain, "explain", false, "x-warmpath-explain on every response: how the prompt was read, and the decision (it shows workers' addresses)")
 	f.StringVar(&deployment, "deployment", "default", "deployment name: gateways of one deployment share a table")
 	f.StringArrayVar(&upstreams, "upstream", nil, "worker ip:port or https://ip:port, repeatable (default: the control service's list)")
 	f.BoolVar(&upstreamTLS, "upstream-tls", false, "the workers of the control service's list speak TLS")
@@ -123,12 +124,12 @@ func onHangup(f func()) (stop func()) {
 const controlCluster = "warmpath-control"
 
 // pluginConfig is the module's configuration for the embedded gateway.
-func pluginConfig(name, deployment, token string) ([]byte, error) {
+func pluginConfig(name, deployment, token string, explain bool) ([]byte, error) {
 	control := map[string]any{"cluster": controlCluster}
 	if token != "" {
 		control["token"] = token
 	}
-	doc, err := json.Marshal(map[string]any{"deployment": deployment, "gateway": name, "control": control})
+	doc, err := json.Marshal(map[string]any{"deployment": deployment, "gateway": name, "control": control, "explain": explain})
 	if err != nil {
 		return nil, fmt.Errorf("encode the module's configuration: %w", err)
 	}

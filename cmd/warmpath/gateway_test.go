@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/warmpath/warmpath/filter/config"
 )
 
 func TestAHangupIsHeardUntilNobodyListens(t *testing.T) {
@@ -18,6 +20,18 @@ func TestAHangupIsHeardUntilNobodyListens(t *testing.T) {
 	case <-heard:
 	case <-time.After(5 * time.Second):
 		t.Fatal("SIGHUP was not heard")
+	}
+}
+
+func TestExplainReachesTheModule(t *testing.T) {
+	for _, explain := range []bool{false, true} {
+		doc, err := pluginConfig("g", "d", "", explain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := config.Parse(doc); err != nil || c.Explain != explain || c.Deployment != "d" {
+			t.Errorf("%s: %+v, %v", doc, c, err)
+		}
 	}
 }
 
