@@ -121,6 +121,7 @@ type explanation struct {
 	Endpoint      string            `json:"endpoint"`
 	Rule          string            `json:"rule"`
 	StandIn       string            `json:"stand_in,omitempty"` // decides here for a rule that only the module has
+	Group         string            `json:"group,omitempty"`    // control: of the pool's control group, whose rule it is
 	Observe       bool              `json:"observe"`
 	Fingerprints  string            `json:"fingerprints"` // exact, approximate, missing, inexact; none
 	NoKey         string            `json:"no_key,omitempty"`
@@ -225,14 +226,18 @@ func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptio
 	}
 	view, _, d := in.Decide(&r, now)
 	p := r.Pool.View.Pool
+	rule, group := p.Policy.Name, ""
+	if d.Control {
+		rule, group = p.Control.Policy.Name, "control"
+	}
 	e := &explanation{
-		Pool: p.Name, Model: r.Model, Endpoint: o.endpoint.String(), Rule: p.Policy.Name.String(),
+		Pool: p.Name, Model: r.Model, Endpoint: o.endpoint.String(), Rule: rule.String(), Group: group,
 		Observe: f.Off() || p.Mode == policy.Observe, Fingerprints: r.Mode, PromptTokens: r.Tokens,
 		Table: explainedTable{snapshot.meta.Epoch, snapshot.meta.Version, snapshot.meta.Bits},
 		Best:  f.AddressOf(d.Best), Second: f.AddressOf(d.Second), MatchedTokens: d.MatchedTokens, Why: d.Why.String(),
 		Checkpoints: []explainedPoint{}, Workers: []explainedWorker{},
 	}
-	if p.Policy.Name == policy.Custom {
+	if rule == policy.Custom {
 		e.StandIn = policy.Threshold.String()
 	}
 	if r.Reason != body.OK {
@@ -242,7 +247,7 @@ func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptio
 		e.Checkpoints = append(e.Checkpoints, explainPoint(f, c))
 	}
 	for i := range d.Candidates {
-		e.Workers = append(e.Workers, explainWorker(p.Policy.Name, &view.Workers[i], &d.Candidates[i]))
+		e.Workers = append(e.Workers, explainWorker(rule, &view.Workers[i], &d.Candidates[i]))
 	}
 	return e, nil
 }

@@ -20,6 +20,9 @@ func (e *explanation) print(w io.Writer) error {
 	if e.StandIn != "" {
 		line("the rule is built into your module and not known here: what follows is %s's choice", e.StandIn)
 	}
+	if e.Group != "" {
+		line("the session is in the pool's control group")
+	}
 	if e.Observe {
 		line("the pool observes: what follows is computed and counted, and steers nothing")
 	}

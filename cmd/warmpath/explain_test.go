@@ -181,6 +181,24 @@ func TestExplainDecidesAsAGatewayWould(t *testing.T) {
 			t.Errorf("%+v", e.Workers[0])
 		}
 	}
+	// About half of the sessions are in the control group, and are decided by its rule.
+	grouped := `pools: [{name: default, models: ["*"], policy: {name: cost}, control_group: {share: 0.5, policy: {name: least_load}}}]`
+	if err := s.SetPolicy([]byte(grouped)); err != nil {
+		t.Fatal(err)
+	}
+	members := 0
+	for i := range 20 {
+		e := explained(t, append(args, "--session", fmt.Sprint("user", i))...)
+		if want := map[string]string{"": "cost", "control": "least_load"}[e.Group]; e.Rule != want || e.Why != want {
+			t.Errorf("group %q: rule %s, why %s", e.Group, e.Rule, e.Why)
+		}
+		if e.Group != "" {
+			members++
+		}
+	}
+	if members == 0 || members == 20 {
+		t.Errorf("%d of 20 sessions are in a group of a half", members)
+	}
 	if err := s.Drain(holder, true); err != nil {
 		t.Fatal(err)
 	}
