@@ -58,3 +58,20 @@ func TestWorkersAreAsTheTestSays(t *testing.T) {
 		}
 	}
 }
+
+func TestAScoreThatPanicsLetsItsRequestPass(t *testing.T) {
+	g := Load(t, hosttest.BuildGo(t, "./testdata/panics"), `{"name": "custom"}`, route.Worker{Address: "10.0.0.1:8000"}, route.Worker{Address: "10.0.0.2:8000"})
+	for range 3 {
+		x := g.Post("/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"`+prompt+`"}]}`, "content-type", "application/json")
+		x.Status(200).NoUpstreamHeader("x-gateway-destination-endpoint")
+		if a := g.Ask("short"); a.Best != "10.0.0.2:8000" || a.Why != "custom" {
+			t.Errorf("after a panic: %+v", a)
+		}
+	}
+	if p, f := g.Metric("warmpath.panics"), g.Metric("warmpath.fallback.panic"); p != 3 || f != 3 {
+		t.Errorf("%d panics and %d requests that passed for them, of 3", p, f)
+	}
+	if a, b := g.Metric("warmpath.dispatched"), g.Metric("warmpath.released"); a != 3 || b != 3 {
+		t.Errorf("%d claims opened, %d returned, of 3", a, b)
+	}
+}
