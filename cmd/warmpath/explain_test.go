@@ -73,7 +73,10 @@ func tell(t *testing.T, s *control.Service, ref uint16, e *explanation) {
 	if _, err := s.Batch(wire.AppendReports(b, 0, chunk)); err != nil {
 		t.Fatal(err)
 	}
-	for s.Table().Stats().Entries < len(path) {
+	for changes := 0; s.Table().Stats().Entries < len(path); changes++ {
+		if changes == 20 {
+			t.Fatalf("the report about ref %d changed nothing", ref)
+		}
 		<-changed
 		changed = s.Table().Changed()
 	}
