@@ -10,7 +10,8 @@ import (
 // Sink learns what an engine holds. The slices are valid during the call.
 type Sink interface {
 	// Hold: the engine holds every checkpoint of path, ascending, of one prompt.
-	// The first may be one that was told before, to say where the others hang.
+	// The first may be one that was told before, to say where the others hang. At
+	// most fingerprint.MaxCheckpoints at a time.
 	Hold(path []fingerprint.Checkpoint)
 	// Drop: it no longer holds this checkpoint, nor any beyond it.
 	Drop(fingerprint uint64)
@@ -292,7 +293,7 @@ func (m *Map) tellPoint(id uint32, p point) {
 	v := p.variant()
 	path := m.paths[v]
 	before, ok := m.before(id, p)
-	if len(path) > 0 && (!ok || path[len(path)-1].Fingerprint != before.fingerprint) {
+	if len(path) == fingerprint.MaxCheckpoints || len(path) > 0 && (!ok || path[len(path)-1].Fingerprint != before.fingerprint) {
 		m.sink.Hold(path)
 		path = path[:0]
 	}

@@ -12,14 +12,21 @@ import (
 
 // ledger is a Sink that keeps what is held, and checks how it is told.
 type ledger struct {
-	held map[uint64]uint32 // end by fingerprint
-	bad  string
+	held   map[uint64]uint32 // end by fingerprint
+	strict bool              // one prompt only: every path goes on from what is known
+	bad    string
 }
 
 func newLedger() *ledger { return &ledger{held: map[uint64]uint32{}} }
 
 func (l *ledger) Hold(path []fingerprint.Checkpoint) {
+	if len(path) > fingerprint.MaxCheckpoints {
+		l.bad = "a path is too long"
+	}
 	for i, c := range path {
+		if _, known := l.held[c.Fingerprint]; i == 0 && l.strict && !known && len(l.held) > 0 {
+			l.bad = "a path hangs on nothing"
+		}
 		if i > 0 && c.End <= path[i-1].End || c.End == 0 {
 			l.bad = "a path doesn't ascend"
 		}
@@ -339,5 +346,34 @@ func TestAPromptIsOfOneModelWhateverItsEventsSay(t *testing.T) {
 	}
 	if len(held.held) != 3 || held.bad != "" {
 		t.Error(len(held.held), held.bad)
+	}
+}
+
+func TestAPromptOfAMillionTokensIsToldInPieces(t *testing.T) {
+	held := newLedger()
+	held.strict = true
+	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{7}}, held)
+	e := Event{Kind: Stored, BlockSize: 1000, Medium: GPU, FullAttention: true, Group: -1, Opaque: 1000}
+	for i := range 1000 {
+		e.Hashes = append(e.Hashes, uint64(i+1))
+		for k := range 1000 {
+			e.Tokens = append(e.Tokens, uint32(1000*i+k)%200_000+8)
+		}
+		e.Tokens[1000*i+500] = 7
+	}
+	m.Apply(&Batch{Events: []Event{e}})
+	scheduled, at := 0, uint32(0)
+	for {
+		if at = fingerprint.NextScheduled(at); at > 1_000_000/16 {
+			break
+		}
+		scheduled++
+	}
+	// Turn ends that coincide with the schedule count once.
+	if n := len(held.held); held.bad != "" || n < scheduled || n > scheduled+1000 || n < scheduled+900 {
+		t.Errorf("%d checkpoints, %d of the schedule, %s", n, scheduled, held.bad)
+	}
+	if c := m.Counts(); c.Held != 1000 || c.BadShape != 0 {
+		t.Errorf("%+v", c)
 	}
 }
