@@ -3,9 +3,11 @@ package kvevents
 import (
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
+	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 )
 
@@ -106,16 +108,37 @@ func traffic(batches, size int) [][]byte {
 	return out
 }
 
+// indexed is the way into the real index.
+type indexed struct{ *index.Index }
+
+func (x indexed) Hold(path []fingerprint.Checkpoint) { x.Report(1, path, benchTime) }
+func (x indexed) Drop(fp uint64)                     { x.Withdraw(1, fp, benchTime) }
+func (x indexed) Clear()                             { x.WithdrawAll(1) }
+
+var benchTime = time.Unix(1_800_000_000, 0)
+
 // BenchmarkIngest reports blocks stored (and, once the cache is full, as many
 // removed) per second of decoding and applying on one core.
 func BenchmarkIngest(b *testing.B) {
+	b.Run("map", func(b *testing.B) { benchmarkIngest(b, func() Sink { return nobody{} }) })
+	b.Run("map and index", func(b *testing.B) {
+		benchmarkIngest(b, func() Sink {
+			x := index.New(index.Config{})
+			x.AddWorker(index.WorkerSpec{Ref: 1, Pool: "pool", CapacityTokens: 2 << 20})
+			x.Reporting(1, true, benchTime)
+			return indexed{x}
+		})
+	})
+}
+
+func benchmarkIngest(b *testing.B, sink func() Sink) {
 	batches := traffic(4000, 32)
 	b.ResetTimer()
 	blocks := 0
 	for i := 0; b.Loop(); i++ {
 		if i%len(batches) == 0 {
 			b.StopTimer()
-			benchMap = NewMap(Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{151_645}}, nobody{})
+			benchMap = NewMap(Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{151_645}}, sink())
 			b.StartTimer()
 		}
 		if err := Decode(batches[i%len(batches)], &benchBatch); err != nil {
