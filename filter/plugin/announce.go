@@ -70,6 +70,9 @@ func (s *stream) announceFallback(reason int) {
 	vm := s.plugin.vm
 	vm.line = append(append(vm.line[:0], "w=- why="...), metrics.Label(metrics.Fallback, reason)...)
 	s.setDecision(vm.line)
+	if s.explanation != nil {
+		s.explanation = append(append(s.explanation, ' '), vm.line...)
+	}
 }
 
 func (s *stream) setDecision(line []byte) {

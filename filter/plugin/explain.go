@@ -5,6 +5,7 @@ import (
 
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/body"
+	"github.com/warmpath/warmpath/filter/fleet"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/tokenizer/chat"
 )
@@ -19,13 +20,17 @@ const explainedCheckpoints = 48
 //
 // fresh and memo are bytes of text; at is the checkpoints in tokens, a star
 // where a turn ends.
-func (s *stream) keepExplanation(p *prompt) {
+func (s *stream) keepExplanation(pool *fleet.Pool, p *prompt) {
 	if !s.plugin.config.Explain {
 		return
 	}
 	b := append(make([]byte, 0, 256), "mode="...)
 	if p.reason != body.OK {
 		s.explanation = append(append(b, "none reason="...), p.reason.String()...)
+		return
+	}
+	if pool == nil { // nobody has read it
+		s.explanation = append(b, "none"...)
 		return
 	}
 	b = append(b, p.mode.String()...)

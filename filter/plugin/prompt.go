@@ -66,7 +66,9 @@ func (vm *VM) fingerprint(req *body.Request, pool *fleet.Pool, now int64) prompt
 	}
 	if mode == metrics.Exact && !vm.exact(req, pool, template, vocabulary, &rendered, now, &p) {
 		mode = metrics.Inexact
+		stopped := p.stopped
 		p, _ = vm.approximate(req, pool, renderCap)
+		p.stopped = stopped
 	}
 	p.mode = mode
 	pool.CountMode(mode)

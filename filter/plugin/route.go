@@ -64,7 +64,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	if p.reason != body.OK {
 		vm.metrics.Inc(metrics.NoKey, int(p.reason))
 	}
-	s.keepExplanation(p)
+	s.keepExplanation(pool, p)
 	switch {
 	case !f.Ready():
 		return s.pass(pool, metrics.FallbackNoTable)

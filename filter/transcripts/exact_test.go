@@ -192,7 +192,7 @@ func TestWhatCannotBeRenderedExactlyHasNoWrongKey(t *testing.T) {
 		t.Errorf("with a picture: %q", got)
 	}
 	own := append([]byte(`{"chat_template":"{{ messages }}",`), plain[1:]...)
-	if got := p.play(0, "/v1/chat/completions", own); !strings.HasPrefix(got, "mode=inexact tokens=") || strings.Contains(got, "why=holder") {
+	if got := p.play(0, "/v1/chat/completions", own); !strings.HasPrefix(got, "mode=inexact tokens=") || !strings.Contains(got, " stopped=request_template") || strings.Contains(got, "why=holder") {
 		t.Errorf("with its own template: %q", got)
 	}
 	if got := p.play(0, "/v1/chat/completions", own); !strings.Contains(got, "why=holder") {
@@ -202,6 +202,17 @@ func TestWhatCannotBeRenderedExactlyHasNoWrongKey(t *testing.T) {
 		if got := p.counter("fingerprint_mode.default." + mode); got != n {
 			t.Errorf("%d prompts counted as %s, want %d", got, mode, n)
 		}
+	}
+}
+
+func TestTheExplanationOfARequestWithoutAPoolSaysSo(t *testing.T) {
+	p := start(t, modules.full, `{"explain":true}`, 1)
+	p.control.policy["pools"] = []map[string]any{{"name": "a", "index": 0, "models": []string{"model-a"}}}
+	p.advance(time.Second)
+	x := p.send(0, post("/v1/chat/completions"), conversation("nobody's", "hello"), 0)
+	x.answer("10.0.0.1:9000", 404, 1, "application/json", `{}`)
+	if got := x.out.Response.Value("x-warmpath-explain"); got != "mode=none w=- why=no_pool" {
+		t.Errorf("%q", got)
 	}
 }
 
