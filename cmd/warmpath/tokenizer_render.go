@@ -74,7 +74,7 @@ Families: ` + strings.Join(chat.Families(), ", ") + `.`,
 				return err
 			}
 			defer in.Close()
-			body, err := io.ReadAll(in)
+			body, err := readText(in)
 			if err != nil {
 				return fmt.Errorf("read the body: %w", err)
 			}
@@ -129,6 +129,9 @@ func chooseTemplate(name, engine string) (chat.Template, error) {
 	families := strings.Join(chat.Families(), ", ")
 	if name == "" {
 		return chat.Template{}, fmt.Errorf("say how the prompt is put together: --template NAME, one of %s, or a file with a declared template", families)
+	}
+	if slices.Contains(chat.Families(), name) {
+		return chat.Template{}, fmt.Errorf("--template %s is not known for --engine %s: how that engine renders it has not been compared yet", name, engine)
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -78,10 +78,23 @@ func appendIDs(dst []byte, ids []uint32, asJSON bool) []byte {
 	return dst
 }
 
+// maxText bounds what is read at once: a text, its tokens and what lies between
+// take some ten times that.
+const maxText = 256 << 20
+
+// readText reads the whole input.
+func readText(in io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(in, maxText+1))
+	if err == nil && len(text) > maxText {
+		err = fmt.Errorf("it is longer than %d MiB: give it in pieces, one JSON string a line, with --json-lines", maxText>>20)
+	}
+	return text, err
+}
+
 // eachText calls f with the whole input, or with every line's JSON string.
 func eachText(in io.Reader, lines bool, f func([]byte) error) error {
 	if !lines {
-		text, err := io.ReadAll(in)
+		text, err := readText(in)
 		if err != nil {
 			return fmt.Errorf("read the input: %w", err)
 		}
@@ -168,7 +181,7 @@ text as a JSON string on its own line.`,
 				err = eachLine(in, show)
 			} else {
 				var all []byte
-				if all, err = io.ReadAll(in); err == nil {
+				if all, err = readText(in); err == nil {
 					err = show(1, all)
 				}
 			}
@@ -232,7 +245,7 @@ one line each, with a total for several.`,
 			for _, name := range args {
 				var text []byte
 				if name == "-" {
-					text, err = io.ReadAll(cmd.InOrStdin())
+					text, err = readText(cmd.InOrStdin())
 				} else {
 					text, err = os.ReadFile(name)
 				}

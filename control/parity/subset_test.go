@@ -91,7 +91,7 @@ func record(t *testing.T) {
 		if err := c.do(t.Context(), "POST", "/tokenize", request, &answer); err != nil {
 			t.Fatalf("%s: %v", s.Name, err)
 		}
-		kept = append(kept, encode(t, map[string]any{"name": s.Name, "request": json.RawMessage(request), "status": 200, "answer": answer}))
+		kept = append(kept, encode(t, map[string]any{"name": s.Name, "request": request, "status": 200, "answer": answer}))
 	}
 	file.Tokenize = kept
 	var out bytes.Buffer

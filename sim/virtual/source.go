@@ -101,9 +101,9 @@ func (b Burst) even(t time.Duration) time.Duration {
 	if b.Period <= 0 {
 		return t
 	}
-	whole, part := t/b.Period, t%b.Period
+	periods, part := float64(t/b.Period), t%b.Period
 	in := min(part, b.Length)
-	return whole*b.evenPeriod() + time.Duration(float64(in)*b.Factor+float64(part-in)*b.quiet())
+	return time.Duration(periods*float64(b.evenPeriod()) + float64(in)*b.Factor + float64(part-in)*b.quiet())
 }
 
 // real is the inverse of even.
@@ -111,12 +111,12 @@ func (b Burst) real(even time.Duration) time.Duration {
 	if b.Period <= 0 {
 		return even
 	}
-	whole, part := even/b.evenPeriod(), even%b.evenPeriod()
+	before, part := time.Duration(int64(even/b.evenPeriod())*int64(b.Period)), even%b.evenPeriod()
 	in := time.Duration(float64(b.Length) * b.Factor)
 	if part <= in {
-		return whole*b.Period + time.Duration(float64(part)/b.Factor)
+		return before + time.Duration(float64(part)/b.Factor)
 	}
-	return whole*b.Period + b.Length + time.Duration(float64(part-in)/b.quiet())
+	return before + b.Length + time.Duration(float64(part-in)/b.quiet())
 }
 
 func (b Burst) evenPeriod() time.Duration {

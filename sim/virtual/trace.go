@@ -35,7 +35,7 @@ func ReadTrace(path string) (*Trace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the trace: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // read only
+	defer file.Close()
 	t := &Trace{}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)

@@ -228,11 +228,10 @@ func TestCheckpointsAreThoseOfTheModule(t *testing.T) {
 		turns := rng.IntN([]int{3, 12, 400}[try%3] + 1)
 		r := &Request{Prompt: prompt}
 		chain.Reset(1)
-		ends := make([]int, turns)
-		for i := range ends {
-			ends[i] = rng.IntN(prompt + 1)
+		ends := []int{prompt}
+		for range turns {
+			ends = append(ends, rng.IntN(prompt+1))
 		}
-		ends = append(ends, prompt)
 		slices.Sort(ends)
 		talk := talk{system: 0}
 		at := 0
