@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/warmpath/warmpath/cmd/warmpath/demo"
+	"github.com/warmpath/warmpath/sim/live"
 	"github.com/warmpath/warmpath/sim/loadgen"
 	"github.com/warmpath/warmpath/sim/workload"
 )
@@ -26,6 +28,7 @@ func demoCommand() *cobra.Command {
 		requests, workers, gateways, vms int
 		policies                         []string
 		capacity, file, jsonFile, module string
+		vocabulary, template, family     string
 		verbose                          bool
 	)
 	cmd := &cobra.Command{
@@ -40,7 +43,8 @@ Nothing but the policy differs between the runs: same requests, same arrival
 times, same workers with the same cache capacity, all cold at the start.`,
 		Example: `  warmpath demo
   warmpath demo --policies round_robin,warmpath --capacity x0.5
-  warmpath demo --gateways 4 --json result.json`,
+  warmpath demo --gateways 4 --json result.json
+  warmpath demo --vocab qwen3.wpv --template qwen3`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := demo.Options{Gateways: gateways, VMs: vms, CacheDir: wazeroCacheDir(), Logger: slog.New(slog.DiscardHandler)}
@@ -59,6 +63,11 @@ times, same workers with the same cache capacity, all cold at the start.`,
 			}
 			if opts.Policies, err = demoPolicies(policies); err != nil {
 				return err
+			}
+			if vocabulary != "" {
+				if opts.Tokenizer, err = demoTokenizer(vocabulary, template, family); err != nil {
+					return err
+				}
 			}
 			if gateways < 1 || gateways > 64 {
 				return fmt.Errorf("--gateways %d: want 1 to 64", gateways)
@@ -79,8 +88,26 @@ times, same workers with the same cache capacity, all cold at the start.`,
 	f.StringVar(&file, "workload", "", "workload file (YAML; default: the built-in one, sim/workload/demo.yaml)")
 	f.StringVar(&jsonFile, "json", "", "write the result as JSON to this file, - for standard output")
 	f.StringVar(&module, "module", "", "the module (default: warmpath.wasm beside this binary)")
+	f.StringVar(&vocabulary, "vocab", "", "a model's vocabulary (.wpv or tokenizer.json): workers and module use its tokens")
+	f.StringVar(&template, "template", "", "chat template of the model, with --vocab (warmpath tokenizer render --help)")
+	f.StringVar(&family, "engine", "vllm", "engine whose rendering is followed, with --vocab: vllm or sglang")
 	f.BoolVar(&verbose, "verbose", false, "log what control service and module say")
 	return cmd
+}
+
+func demoTokenizer(file, template, engine string) (*demo.Tokenizer, error) {
+	encoder, err := openVocabulary(file)
+	if err != nil {
+		return nil, err
+	}
+	t, err := chooseTemplate(template, engine)
+	if err != nil {
+		return nil, err
+	}
+	if file, err = filepath.Abs(file); err != nil {
+		return nil, err
+	}
+	return &demo.Tokenizer{File: file, Template: template, Engine: engine, Live: &live.Tokenizer{Vocabulary: encoder.Vocab(), Template: t}}, nil
 }
 
 func demoSpec(cmd *cobra.Command, file string, requests, workers int) (workload.Spec, error) {

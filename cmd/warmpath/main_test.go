@@ -116,4 +116,21 @@ func TestDemoRanksThePoliciesAndFillsTheReport(t *testing.T) {
 	if ours.Module["dispatched"] < 390 || ours.Module["panics"] != 0 {
 		t.Errorf("the module's books: %v dispatched, %v panics", ours.Module["dispatched"], ours.Module["panics"])
 	}
+
+	// The same with a model's tokens, which control, gateways and workers have to agree on.
+	code, _, errs = warmpath("demo", "--module", module, "--requests", "200", "--workers", "4", "--gateways", "2", "--capacity", "x8",
+		"--policies", "warmpath", "--json", result, "--vocab", smallVocabularies+"qwen.tokenizer.json", "--template", "qwen3")
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	if doc, err = os.ReadFile(result); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(doc, &report); err != nil {
+		t.Fatal(err)
+	}
+	ours = report.Policies["warmpath"]
+	if exact := ours.Module["fingerprint_mode.default.exact"]; exact < 190 || ours.HitRate < 0.3 || ours.Errors != 0 {
+		t.Errorf("%v of 200 prompts were keyed by tokens, hit rate %.3f, %d errors", exact, ours.HitRate, ours.Errors)
+	}
 }

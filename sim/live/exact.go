@@ -8,6 +8,7 @@ import (
 
 	"github.com/warmpath/warmpath/shared/jsontext"
 	"github.com/warmpath/warmpath/sim/dialect"
+	"github.com/warmpath/warmpath/sim/engine"
 	"github.com/warmpath/warmpath/sim/text"
 	"github.com/warmpath/warmpath/tokenizer/bpe"
 	"github.com/warmpath/warmpath/tokenizer/chat"
@@ -22,6 +23,26 @@ import (
 type Tokenizer struct {
 	Vocabulary *vocab.Vocab
 	Template   chat.Template
+}
+
+// PrefixBlocks is the function of that name for workers with the tokenizer.
+func (t *Tokenizer) PrefixBlocks(systemPrompt string) []engine.BlockHash {
+	content, err := json.Marshal(systemPrompt)
+	if err != nil {
+		return nil // never: a string always encodes
+	}
+	var doc jsontext.Doc
+	if doc.Scan([]byte(`{"messages":[{"role":"system","content":`+string(content)+`},{"role":"user","content":"?"}]}`)) != jsontext.None {
+		return nil
+	}
+	var renderer chat.Renderer
+	r := renderer.Render(t.Template, chat.Request{Doc: &doc, Endpoint: chat.Chat}, 0)
+	if len(r.Ends) == 0 {
+		return nil
+	}
+	var end [1]int
+	ids, _ := bpe.New(t.Vocabulary, bpe.Config{MemoIDs: -1}).Encode(nil, r.Text, bpe.Options{AddSpecial: r.AddSpecial, Marks: r.Ends[:1], MarkIDs: end[:]})
+	return engine.AppendBlockHashes(nil, engine.RootHash(""), ids[:end[0]])
 }
 
 // exact is a worker's use of its Tokenizer.

@@ -5,6 +5,7 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,9 +52,19 @@ type Options struct {
 	VMs      int     // module instances per gateway
 	Capacity float64 // times the workload's capacity per worker
 	Policies []Policy
+	// Tokenizer makes workers and module use a model's own tokens; nil: the
+	// workers' toy tokens, and the module compares text.
+	Tokenizer *Tokenizer
 	// Progress is called a few times a second; it must be quick.
 	Progress func(policy string, p loadgen.Progress)
 	Logger   *slog.Logger
+}
+
+// Tokenizer is a model's vocabulary and chat template: for the policy by file
+// and names, for the workers as they are.
+type Tokenizer struct {
+	File, Template, Engine string
+	Live                   *live.Tokenizer
 }
 
 // Run plays the workload under each policy, one after the other, each on fresh
@@ -81,9 +92,12 @@ func runPolicy(ctx context.Context, opts Options, policy Policy) (*Outcome, erro
 	spec := opts.Workload.Spec
 	params := spec.Fleet.EngineParams(opts.Capacity)
 	clock := pace.NewClock(spec.Fleet.TimeScale)
-	fleet, err := live.StartFleet(spec.Fleet.Workers, live.Config{
-		Engine: params, Clock: clock, TimeScale: spec.Fleet.TimeScale, EventTokens: -1, Models: []string{spec.Model},
-	})
+	config := live.Config{Engine: params, Clock: clock, TimeScale: spec.Fleet.TimeScale, EventTokens: -1, Models: []string{spec.Model}}
+	prefixBlocks := live.PrefixBlocks
+	if opts.Tokenizer != nil {
+		config.Tokenizer, prefixBlocks = opts.Tokenizer.Live, opts.Tokenizer.Live.PrefixBlocks
+	}
+	fleet, err := live.StartFleet(spec.Fleet.Workers, config)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +134,7 @@ func runPolicy(ctx context.Context, opts Options, policy Policy) (*Outcome, erro
 	if err != nil {
 		return nil, err
 	}
-	outcome := outcomeOf(result, fleet, opts.Workload, gateways)
+	outcome := outcomeOf(result, fleet, opts.Workload, prefixBlocks, gateways)
 	outcome.curve = curve
 	return outcome, nil
 }
@@ -133,9 +147,11 @@ func startControl(ctx context.Context, services *errgroup.Group, opts Options, p
 			CapacityTokens: params.CapacityTokens(), BlockTokens: engine.BlockTokens,
 		}
 	}
-	doc, err := json.Marshal(map[string]any{"pools": []any{map[string]any{
-		"name": "default", "index": 0, "models": []string{"*"}, "mode": "route", "policy": map[string]any{"name": policy.Module},
-	}}})
+	pool := map[string]any{"name": "default", "index": 0, "models": []string{"*"}, "mode": "route", "policy": map[string]any{"name": policy.Module}}
+	if t := opts.Tokenizer; t != nil {
+		pool["tokenizer"] = map[string]any{"file": t.File, "template": t.Template, "engine": t.Engine}
+	}
+	doc, err := json.Marshal(map[string]any{"pools": []any{pool}})
 	if err != nil {
 		return nil, err
 	}
@@ -183,11 +199,15 @@ func startGateways(ctx context.Context, services *errgroup.Group, opts Options, 
 		services.Go(func() error { return g.Run(ctx) })
 		gateways = append(gateways, g)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	ready, what, patience := tableReady, "got no table from the control service", 20*time.Second
+	if opts.Tokenizer != nil {
+		ready, what, patience = exactReady, "did not turn exact", time.Minute
+	}
+	deadline := time.Now().Add(patience)
 	for _, g := range gateways {
-		for !tableReady(g.Host()) {
+		for !ready(g.Host()) {
 			if time.Now().After(deadline) {
-				return nil, errors.New("a gateway got no table from the control service within 20 s; run with --verbose to see its log")
+				return nil, fmt.Errorf("a gateway %s within %v; run with --verbose to see its log", what, patience)
 			}
 			select {
 			case <-ctx.Done():
@@ -207,6 +227,13 @@ func tableReady(h *hostsim.Host) bool {
 	}
 	meta, err := table.DecodeMeta(value)
 	return err == nil && meta.Ready
+}
+
+// exactReady looks for the courier's word that prompts are keyed by tokens:
+// control says so once every VM has the vocabulary.
+func exactReady(h *hostsim.Host) bool {
+	value, _, _ := h.SharedData("warmpath", wire.NewKeys("default").Exact())
+	return tableReady(h) && bytes.Contains(value, []byte(`"active":true`))
 }
 
 // PolicyNames lists what --policies takes.

@@ -73,7 +73,7 @@ type Times struct {
 	P99  float64 `json:"p99"`
 }
 
-func outcomeOf(r *loadgen.Result, fleet *live.Fleet, w *workload.Workload, gateways []*gateway.Gateway) *Outcome {
+func outcomeOf(r *loadgen.Result, fleet *live.Fleet, w *workload.Workload, prefixBlocks func(systemPrompt string) []engine.BlockHash, gateways []*gateway.Gateway) *Outcome {
 	o := &Outcome{
 		HitRate: r.HitRate(), FirstTurnHitRate: r.FirstTurn.HitRate, FollowupHitRate: r.FollowUp.HitRate,
 		Tiers:          map[string]Tier{},
@@ -95,7 +95,7 @@ func outcomeOf(r *loadgen.Result, fleet *live.Fleet, w *workload.Workload, gatew
 	o.LoadCoV = spread.CoV(busy)
 	prefixes := make([][]engine.BlockHash, 0)
 	for tenant := range w.Spec.Tenants.Count {
-		prefixes = append(prefixes, live.PrefixBlocks(w.SystemPrompt(tenant)))
+		prefixes = append(prefixes, prefixBlocks(w.SystemPrompt(tenant)))
 	}
 	res := fleet.Residency(prefixes)
 	o.Duplication = Duplication{res.ResidentTokens, res.DistinctTokens, res.DuplicatedTokens, res.CopiesPerPrefix, res.MaxCopies}
