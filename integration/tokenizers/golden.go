@@ -13,6 +13,7 @@ import (
 
 	_ "embed"
 
+	"github.com/warmpath/warmpath/integration/vocabfiles"
 	"github.com/warmpath/warmpath/tokenizer/utf8text"
 )
 
@@ -79,7 +80,7 @@ func runGolden(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		return err
 	}
 	small := filepath.Join(home, "small")
-	if err := command(ctx, "", "", python, script.Name(), filepath.Join(home, "train.txt"), small); err != nil {
+	if err := vocabfiles.Command(ctx, "", "", python, script.Name(), filepath.Join(home, "train.txt"), small); err != nil {
 		return err
 	}
 	files, err := filepath.Glob(filepath.Join(small, "*.tokenizer.json"))

@@ -19,6 +19,8 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/warmpath/warmpath/integration/vocabfiles"
 )
 
 //go:embed v8.mjs
@@ -136,7 +138,7 @@ func guests(ctx context.Context, folder string, names []string) (hosts []*host, 
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/warmpath/warmpath/integration/tokenizers/guest")
 		cmd.Env = append(os.Environ(), env...)
 		if msg, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build the guest (run this inside the repository): %w: %s", err, lastLines(msg, 3))
+			return fmt.Errorf("build the guest (run this inside the repository): %w: %s", err, vocabfiles.LastLines(msg, 3))
 		}
 		return nil
 	}

