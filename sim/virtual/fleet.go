@@ -64,8 +64,6 @@ type Config struct {
 	Policy   policy.Policy
 	Rule     RuleMaker
 	Faults   []Fault
-	// Until ends the run; 0: when the source has no more and all is answered.
-	Until time.Duration
 	// BusyFrom is when Fleet.Busy begins to count.
 	BusyFrom time.Duration
 	// Progress is told now and then how many requests are done.
@@ -210,9 +208,6 @@ func (f *Fleet) play() error {
 	swept := time.Duration(0)
 	for len(f.events.heap) > 0 && f.open > 0 {
 		e := f.events.pop()
-		if f.cfg.Until > 0 && e.at > f.cfg.Until {
-			return nil
-		}
 		f.now = e.at
 		switch e.kind {
 		case arrive:
@@ -308,7 +303,7 @@ func (f *Fleet) submit(r *Request) error {
 		return nil
 	}
 	g := f.gateways[r.gateway]
-	f.unbook(g, r, true)
+	f.unbook(g, r)
 	delete(f.live, r.ID)
 	switch {
 	case errors.Is(err, errGone), errors.Is(err, engine.ErrQueueFull):
@@ -331,13 +326,15 @@ var errGone = errors.New("virtual: the worker is gone")
 // avoidFor is how long a gateway leaves a worker alone that failed.
 const avoidFor = time.Second
 
-func (f *Fleet) unbook(g *Gateway, r *Request, whole bool) {
-	b := &g.own[r.worker]
-	b.inFlight--
-	if whole {
-		b.uncached -= r.uncached
-		r.uncached = 0
-	}
+func (f *Fleet) unbook(g *Gateway, r *Request) {
+	g.own[r.worker].inFlight--
+	g.computed(r)
+}
+
+// computed takes a request's prompt off what is to be computed.
+func (g *Gateway) computed(r *Request) {
+	g.own[r.worker].uncached -= r.uncached
+	r.uncached = 0
 }
 
 // wakeAt sets the time at which something next happens in an engine.
@@ -364,15 +361,13 @@ func (f *Fleet) advance(i int) {
 		switch e.Kind {
 		case engine.FirstToken:
 			r.firstToken = e.At
-			g.own[i].uncached -= r.uncached
-			r.uncached = 0
+			g.computed(r)
 		case engine.Finished:
 			if r.firstToken == 0 {
 				r.firstToken = e.At
 			}
-			f.unbook(g, r, true)
+			f.unbook(g, r)
 			delete(f.live, r.ID)
-			f.rule.Answered(g, r)
 			o := Outcome{Worker: i, Cached: e.CachedTokens, TTFT: r.firstToken - r.arrived, FirstToken: r.firstToken, Ended: e.At}
 			if e.Generated > 1 {
 				o.TPOT = (e.At - r.firstToken) / time.Duration(e.Generated-1)
@@ -486,7 +481,7 @@ func (f *Fleet) die(i int) {
 			continue // finds out when it gets there
 		}
 		g := f.gateways[r.gateway]
-		f.unbook(g, r, true)
+		f.unbook(g, r)
 		delete(f.live, r.ID)
 		if r.firstToken == 0 && !r.retried { // nothing was answered yet: another takes it
 			r.retried = true
@@ -529,9 +524,6 @@ func (f *Fleet) at1(worker int) (all []*Request) {
 	sortRequests(all)
 	return all
 }
-
-// Workers is how many there are.
-func (f *Fleet) Workers() int { return len(f.workers) }
 
 // Busy is how long each worker has worked since Config.BusyFrom.
 func (f *Fleet) Busy() []time.Duration {

@@ -9,14 +9,13 @@ import (
 	"github.com/warmpath/warmpath/sim/engine"
 )
 
-// Rule chooses the worker of a request. Dispatched and Answered let a rule
-// that keeps its own state follow; ours need neither.
+// Rule chooses the worker of a request. Dispatched lets a rule that keeps its
+// own state follow; ours doesn't need it.
 type Rule interface {
 	// Choose returns a worker, -1 for none, and how many tokens of the prompt it
 	// believes to be cached there.
 	Choose(g *Gateway, r *Request, now time.Duration) (worker, cached int)
 	Dispatched(g *Gateway, r *Request, worker int)
-	Answered(g *Gateway, r *Request)
 }
 
 // A RuleMaker makes the rule of one run.
@@ -127,14 +126,20 @@ func (routeRule) Choose(g *Gateway, r *Request, now time.Duration) (worker, cach
 		g.refresh(i, now)
 	}
 	g.view.At = now
+	req := g.ask(r)
+	req.Matches = f.index.find(now, r, g.at, f.generations, g.deepest, req.Matches)
+	route.Choose(req, &g.view, now, g.rng, &g.decision)
+	return workerOf(g.decision.Best), g.decision.MatchedTokens
+}
+
+// ask is what route.Choose is asked, its matches still to come.
+func (g *Gateway) ask(r *Request) *route.Request {
 	req := &g.request
 	*req = route.Request{PromptTokens: r.Prompt, Matches: req.Matches[:0], SessionKey: r.Session, Sequence: g.order}
 	if units := len(r.promptBlocks()); units > 0 {
 		req.RingKey = uint64(r.blocks[min(units, ringUnits)-1])
 	}
-	req.Matches = f.index.find(now, r, g.at, f.generations, g.deepest, req.Matches)
-	route.Choose(req, &g.view, now, g.rng, &g.decision)
-	return workerOf(g.decision.Best), g.decision.MatchedTokens
+	return req
 }
 
 // ringUnits is the position of the ring's key: 256 tokens.
@@ -142,6 +147,3 @@ const ringUnits = 16
 
 // Dispatched has nothing to do.
 func (routeRule) Dispatched(*Gateway, *Request, int) {}
-
-// Answered has nothing to do.
-func (routeRule) Answered(*Gateway, *Request) {}

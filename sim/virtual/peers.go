@@ -126,9 +126,6 @@ func (x *peer) Choose(g *Gateway, r *Request, now time.Duration) (worker, cached
 // Dispatched remembers what was sent.
 func (x *peer) Dispatched(g *Gateway, r *Request, worker int) { x.sent[g.Index].note(r, worker) }
 
-// Answered has nothing to do.
-func (*peer) Answered(*Gateway, *Request) {}
-
 // up tells whether a router would try a worker: health checks take a moment.
 func (x *peer) up(g *Gateway, i int, now time.Duration) bool {
 	return g.view.Workers[i].State <= route.Healthy && g.avoid[i] <= now

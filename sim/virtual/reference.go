@@ -18,11 +18,7 @@ func Reference(f *Fleet) Rule { return &reference{f} }
 // Choose asks route.Choose about what is true.
 func (x *reference) Choose(g *Gateway, r *Request, now time.Duration) (worker, cached int) {
 	f := x.fleet
-	req := &g.request
-	*req = route.Request{PromptTokens: r.Prompt, Matches: req.Matches[:0], SessionKey: r.Session, Sequence: g.order}
-	if units := len(r.promptBlocks()); units > 0 {
-		req.RingKey = uint64(r.blocks[min(units, ringUnits)-1])
-	}
+	req := g.ask(r)
 	for i, w := range f.workers {
 		v := &g.view.Workers[i]
 		if !w.up {
@@ -58,6 +54,3 @@ func (x *reference) Choose(g *Gateway, r *Request, now time.Duration) (worker, c
 
 // Dispatched has nothing to do.
 func (*reference) Dispatched(*Gateway, *Request, int) {}
-
-// Answered has nothing to do.
-func (*reference) Answered(*Gateway, *Request) {}

@@ -24,16 +24,8 @@ func (r *Renderer) readAnthropic() {
 		return
 	}
 	for at := i + 1; ; {
-		e, ok := r.w.Element(at)
-		if !ok || r.stopped != Complete {
-			return
-		}
-		if r.body[e] != '{' {
-			r.stop(Refused)
-			return
-		}
-		if len(r.msgs) >= maxMessages {
-			r.stop(TooMany)
+		e, ok := r.nextObject(at, len(r.msgs), maxMessages)
+		if !ok {
 			return
 		}
 		at = r.anthropicMessage(e)

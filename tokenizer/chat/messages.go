@@ -134,20 +134,30 @@ func (r *Renderer) readMessages(i int) {
 		return
 	}
 	for at := i + 1; ; {
-		e, ok := r.w.Element(at)
-		if !ok || r.stopped != Complete {
-			return
-		}
-		if r.body[e] != '{' {
-			r.stop(Refused)
-			return
-		}
-		if len(r.msgs) == maxMessages {
-			r.stop(TooMany)
+		e, ok := r.nextObject(at, len(r.msgs), maxMessages)
+		if !ok {
 			return
 		}
 		at = r.readMessage(e)
 	}
+}
+
+// nextObject returns the next element at or after at of a list of objects, of
+// which have are read and most are taken. It answers false at the list's end and
+// where rendering has to stop.
+func (r *Renderer) nextObject(at, have, most int) (int, bool) {
+	e, ok := r.w.Element(at)
+	switch {
+	case !ok || r.stopped != Complete:
+		return 0, false
+	case r.body[e] != '{':
+		r.stop(Refused)
+		return 0, false
+	case have >= most:
+		r.stop(TooMany)
+		return 0, false
+	}
+	return e, true
 }
 
 // messageFields holds where the fields of a message are; 0: absent or null.
@@ -215,16 +225,8 @@ func (r *Renderer) readCalls(m *message, i int) {
 		return
 	}
 	for at := i + 1; ; {
-		e, ok := r.w.Element(at)
-		if !ok || r.stopped != Complete {
-			return
-		}
-		if r.body[e] != '{' {
-			r.stop(Refused)
-			return
-		}
-		if len(r.calls) == maxCalls {
-			r.stop(TooMany)
+		e, ok := r.nextObject(at, len(r.calls), maxCalls)
+		if !ok {
 			return
 		}
 		at = r.readCall(e)
