@@ -15,7 +15,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -33,16 +32,16 @@ import (
 
 // Report is the JSON result. Times are microseconds of CPU.
 type Report struct {
-	Envoy    string        `json:"envoy"`
-	Machine  string        `json:"machine"`
-	CPUs     int           `json:"cpus"`
-	Rounds   int           `json:"rounds"`
-	Requests []RequestCost `json:"requests"`
-	Exact    []ExactCost   `json:"exact"`
-	Streams  []StreamCost  `json:"streams"`
-	Idle     []IdleCost    `json:"idle"`
-	Wazero   []WazeroCost  `json:"wazero"`
-	Passed   bool          `json:"passed"` // every figure that has a budget keeps it
+	Envoy    string       `json:"envoy"`
+	Machine  string       `json:"machine"`
+	CPUs     int          `json:"cpus"`
+	Rounds   int          `json:"rounds"`
+	Requests []bench.Cost `json:"requests"`
+	Exact    []ExactCost  `json:"exact"`
+	Streams  []StreamCost `json:"streams"`
+	Idle     []IdleCost   `json:"idle"`
+	Wazero   []WazeroCost `json:"wazero"`
+	Passed   bool         `json:"passed"` // every figure that has a budget keeps it
 }
 
 // options of a run.
@@ -80,15 +79,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	report.print(stdout)
-	if *file != "" {
-		data, err := json.MarshalIndent(report, "", "  ")
-		if err == nil {
-			err = os.WriteFile(*file, append(data, '\n'), 0o644)
-		}
-		if err != nil {
-			fmt.Fprintf(stderr, "benchfilter: write the report: %v\n", err)
-			return 1
-		}
+	if err := bench.WriteJSON(*file, report); err != nil {
+		fmt.Fprintf(stderr, "benchfilter: %v\n", err)
+		return 1
 	}
 	if *gate && !report.Passed {
 		return 1

@@ -5,25 +5,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/integration/bench"
 	"github.com/warmpath/warmpath/integration/envoyrun"
 )
-
-// RequestCost is what one request of a size costs in Envoy.
-type RequestCost struct {
-	BodyBytes int     `json:"body_bytes"`
-	Requests  int     `json:"requests_per_round"`
-	Without   float64 `json:"without_us"`
-	With      float64 `json:"with_us"`
-	Added     float64 `json:"added_us"` // median of the rounds' differences
-	Lowest    float64 `json:"added_lowest_us"`
-	Highest   float64 `json:"added_highest_us"`
-	Budget    float64 `json:"budget_us,omitempty"`
-	Verdict   string  `json:"verdict"`
-}
 
 // sizes are body sizes with their budgets in us, 0 for none.
 var sizes = []struct {
@@ -54,7 +40,7 @@ func measureRequests(ctx context.Context, o options, b *backend, binary, module 
 		return err
 	}
 	for _, size := range sizes {
-		cost := RequestCost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget, Verdict: bench.Reported}
+		cost := bench.Cost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget}
 		if o.quick {
 			cost.Requests /= 4
 		}
@@ -77,11 +63,7 @@ func measureRequests(ctx context.Context, o options, b *backend, binary, module 
 				off, on, added = append(off, a), append(on, z), append(added, z-a)
 			}
 		}
-		cost.Without, cost.With, cost.Added = bench.Median(off), bench.Median(on), bench.Median(added)
-		cost.Lowest, cost.Highest = slices.Min(added), slices.Max(added)
-		if size.budget > 0 {
-			cost.Verdict = bench.Verdict(cost.Added, size.budget)
-		}
+		cost.Sum(off, on, added)
 		report.Requests = append(report.Requests, cost)
 		fmt.Fprintf(o.log, "  %7d bytes: %6.0f us without, %6.0f with, %+6.0f added\n", size.bytes, cost.Without, cost.With, cost.Added)
 	}

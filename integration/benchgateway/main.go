@@ -18,7 +18,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -39,7 +38,7 @@ type Report struct {
 	Machine    string          `json:"machine"`
 	CPUs       int             `json:"cpus"`
 	Rounds     int             `json:"rounds"`
-	Requests   []Cost          `json:"requests"`
+	Requests   []bench.Cost    `json:"requests"`
 	FirstToken *FirstTokenCost `json:"first_token,omitempty"`
 	Passed     bool            `json:"passed"` // every figure that has a budget keeps it
 }
@@ -80,15 +79,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 1
 	}
 	report.print(stdout)
-	if *file != "" {
-		data, err := json.MarshalIndent(report, "", "  ")
-		if err == nil {
-			err = os.WriteFile(*file, append(data, '\n'), 0o644)
-		}
-		if err != nil {
-			fmt.Fprintf(stderr, "benchgateway: write the report: %v\n", err)
-			return 1
-		}
+	if err := bench.WriteJSON(*file, report); err != nil {
+		fmt.Fprintf(stderr, "benchgateway: %v\n", err)
+		return 1
 	}
 	if *gate && !report.Passed {
 		return 1

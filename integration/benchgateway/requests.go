@@ -4,23 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/warmpath/warmpath/integration/bench"
 )
-
-// Cost is what one request of a size costs a proxy.
-type Cost struct {
-	BodyBytes int     `json:"body_bytes"`
-	Requests  int     `json:"requests_per_round"`
-	Without   float64 `json:"without_us"`
-	With      float64 `json:"with_us"`
-	Added     float64 `json:"added_us"` // median of the rounds' differences
-	Lowest    float64 `json:"added_lowest_us"`
-	Highest   float64 `json:"added_highest_us"`
-	Budget    float64 `json:"budget_us,omitempty"`
-	Verdict   string  `json:"verdict"`
-}
 
 // sizes are body sizes with their budgets in us, 0 for none.
 var sizes = []struct {
@@ -36,7 +22,7 @@ var sizes = []struct {
 // measureRequests compares the two proxies round by round.
 func (r *rig) measureRequests(ctx context.Context, o options, report *Report) error {
 	for _, size := range sizes {
-		cost := Cost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget, Verdict: bench.Reported}
+		cost := bench.Cost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget}
 		if o.quick {
 			cost.Requests /= 5
 		}
@@ -60,11 +46,7 @@ func (r *rig) measureRequests(ctx context.Context, o options, report *Report) er
 				off, on, added = append(off, us[0]), append(on, us[1]), append(added, us[1]-us[0])
 			}
 		}
-		cost.Without, cost.With, cost.Added = bench.Median(off), bench.Median(on), bench.Median(added)
-		cost.Lowest, cost.Highest = slices.Min(added), slices.Max(added)
-		if size.budget > 0 {
-			cost.Verdict = bench.Verdict(cost.Added, size.budget)
-		}
+		cost.Sum(off, on, added)
 		report.Requests = append(report.Requests, cost)
 		fmt.Fprintf(o.log, "  %7d bytes: %6.0f us without, %6.0f with, %+6.0f added\n", size.bytes, cost.Without, cost.With, cost.Added)
 	}
