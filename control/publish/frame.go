@@ -21,6 +21,7 @@ type Load struct {
 	TailAt     time.Time // when what goes next from the cache was used last; zero unknown
 	At         time.Time // of the report; zero never
 	AvoidUntil time.Time
+	EvictUntil time.Time // of the announced eviction; zero none
 }
 
 type loadSection struct {
@@ -83,7 +84,7 @@ func sameLoad(a, b Load) bool {
 	near := func(x, y float32) bool { return math.Abs(float64(x-y)) <= 0.001*max(1, float64(x)) }
 	return a.Ref == b.Ref && a.State == b.State && a.Running == b.Running && a.Waiting == b.Waiting &&
 		a.FleetInFlight == b.FleetInFlight && a.FleetUncachedTokens == b.FleetUncachedTokens &&
-		a.AvoidUntil.Equal(b.AvoidUntil) && near(a.KVShare, b.KVShare) && near(a.Trust, b.Trust) &&
+		a.AvoidUntil.Equal(b.AvoidUntil) && a.EvictUntil.Equal(b.EvictUntil) && near(a.EvictShare, b.EvictShare) && near(a.KVShare, b.KVShare) && near(a.Trust, b.Trust) &&
 		near(a.PrefillRate, b.PrefillRate) && near(a.DecodeSecondsPerToken, b.DecodeSecondsPerToken)
 }
 
@@ -95,6 +96,9 @@ func (l *loadSection) payload(b []byte, now time.Time) []byte {
 			r.AgeMillis = millis(now.Sub(r.At))
 		}
 		r.AvoidMillis = millis(r.AvoidUntil.Sub(now))
+		if r.EvictMillis = millis(r.EvictUntil.Sub(now)); r.EvictMillis == 0 {
+			r.EvictShare = 0
+		}
 		b = wire.AppendLoad(b, &r.Load)
 	}
 	return b

@@ -335,11 +335,11 @@ func TestAViewHasWhatTheCostRuleReads(t *testing.T) {
 		host.Clock += int64(time.Second)
 		version := uint64(host.Clock)
 		publish(host, 2, version, onePool)
-		put(host, keys.Loads(), wire.AppendLoad(nil, &wire.Load{Ref: 1, State: 1, Trust: 1, DecodeSecondsPerToken: 0.25}))
+		put(host, keys.Loads(), wire.AppendLoad(nil, &wire.Load{Ref: 1, State: 1, Trust: 1, DecodeSecondsPerToken: 0.25, EvictShare: 1, EvictMillis: 700}))
 		f.Refresh(host.Clock)
 		return f.pools[0].View.Workers[0]
 	}
-	if w := view(); w.FreeTokens != 0 || w.TailAge != 0 || w.RecentTokens != 0 || w.DecodeSeconds != 0.25 {
+	if w := view(); w.FreeTokens != 0 || w.TailAge != 0 || w.RecentTokens != 0 || w.DecodeSeconds != 0.25 || w.EvictShare != 1 || w.EvictFor != 700*time.Millisecond {
 		t.Errorf("without a caches section: %+v", w)
 	}
 	put(host, keys.Caches(), wire.AppendCache(nil, &wire.Cache{Ref: 1, FreeTokens: 500, TailAgeMillis: 9000, RecentTokens: 3000}))

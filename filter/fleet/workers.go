@@ -350,6 +350,7 @@ func (f *Fleet) setLoads(payload []byte, at int64) error {
 			v.Age = time.Duration(l.AgeMillis) * time.Millisecond
 		}
 		w.avoidFor = time.Duration(l.AvoidMillis) * time.Millisecond
+		v.EvictShare, v.EvictFor = float64(l.EvictShare), time.Duration(l.EvictMillis)*time.Millisecond
 		// The fleet's figures contain this gateway's own as of its last
 		// batch; only the others' share is news.
 		own, sibling := f.Own.Of(l.Ref), f.siblings.tally.Of(l.Ref)

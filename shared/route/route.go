@@ -91,6 +91,10 @@ type Worker struct {
 	// AvoidFor is how long from View.At the worker is to be avoided (it failed or refused); 0
 	// for not at all. A mark is a duration and not a flag, so none can stay for ever.
 	AvoidFor time.Duration
+	// EvictShare of what the worker holds is about to go, or is going, for EvictFor from View.At:
+	// until then a match there is worth that much less. 0 for nothing announced.
+	EvictShare float64
+	EvictFor   time.Duration
 }
 
 // LoadOf returns the load of a worker: the largest of running/max_running,

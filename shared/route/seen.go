@@ -155,7 +155,8 @@ func fixed(f float64) int64 {
 	return int64(min(f, maxLoad)*loadUnits + 0.5)
 }
 
-// credit fills in the usable match of every worker, and what it is worth by trust.
+// credit fills in the usable match of every worker, and what it is worth by trust and by what is
+// announced to go.
 func (c *chooser) credit(elapsed time.Duration) {
 	table := 1.0
 	if !c.view.Fresh {
@@ -172,7 +173,11 @@ func (c *chooser) credit(elapsed time.Duration) {
 			continue
 		}
 		s.matched = matched
-		if trust := w.Trust * table; trust > 0 {
+		trust := w.Trust * table
+		if w.EvictFor > elapsed {
+			trust *= 1 - min(max(w.EvictShare, 0), 1)
+		}
+		if trust > 0 {
 			s.credited = int(float64(matched) * min(trust, 1))
 		}
 	}

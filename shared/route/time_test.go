@@ -115,6 +115,28 @@ func TestOwnRequestsInFlightAreNeverOld(t *testing.T) {
 	}
 }
 
+// An announced eviction takes from what a match is worth, ends by itself, and leaves load alone.
+func TestAnAnnouncedEvictionSinksTheWorthOfAMatchUntilItIsOver(t *testing.T) {
+	for _, rule := range []policy.Name{policy.Threshold, policy.Cost, policy.Weighted} {
+		v := fleet(4, rule)
+		v.At = time.Hour
+		v.worker(2).EvictShare, v.worker(2).EvictFor = 0.75, 3*time.Second
+		for _, c := range []struct {
+			after    time.Duration
+			credited int
+		}{{0, 512}, {2999 * time.Millisecond, 512}, {3 * time.Second, 2048}, {time.Minute, 2048}} {
+			v.worker(2).Age = -1
+			d := chooseAt(long(holds(2, 2048), holds(3, 1024)), v, v.At+c.after)
+			if got := d.Candidates[1].CreditedTokens; got != c.credited {
+				t.Errorf("%v after %v: %d tokens credited, want %d", rule, c.after, got, c.credited)
+			}
+			if want := uint16(3 - c.credited/2048); d.Best != want {
+				t.Errorf("%v after %v: best %d, want %d", rule, c.after, d.Best, want)
+			}
+		}
+	}
+}
+
 // volcano-sh/kthena PR #1554: new pods without history got no traffic.
 func TestNewWorkerGetsItsShareAndNoStampede(t *testing.T) {
 	for _, rule := range []policy.Name{policy.Threshold, policy.LeastLoad, policy.CHWBL, policy.RoundRobin, policy.Random, policy.SessionHash} {

@@ -24,7 +24,7 @@ var (
 	exampleLoad = Load{
 		Ref: 3, State: 1, Running: 17, Waiting: 2, KVShare: 0.5, PrefillRate: 8192, Trust: 1,
 		FleetInFlight: 19, FleetUncachedTokens: 4096, AgeMillis: 120, AvoidMillis: 0,
-		DecodeSecondsPerToken: 0.03125,
+		DecodeSecondsPerToken: 0.03125, EvictShare: 1, EvictMillis: 2500,
 	}
 	exampleCache    = Cache{Ref: 3, FreeTokens: 4096, TailAgeMillis: 42_000, RecentTokens: 90_000}
 	exampleRow      = Row{Slot: 2, Nonce: 0xabcdef, TickUnixNanos: 1_800_000_000_000_000_000, ReportSequence: 9}
@@ -150,13 +150,13 @@ func TestRosterSurvivesTheTrip(t *testing.T) {
 
 func TestLoadsSurviveTheTripAndOddNumbersAreClamped(t *testing.T) {
 	b := guard(t, func(b []byte) []byte { return AppendLoad(b, &exampleLoad) })
-	odd := Load{Ref: 1, State: 77, KVShare: 1.5, PrefillRate: float32(math.Inf(1)), Trust: float32(math.NaN()), DecodeSecondsPerToken: -1}
+	odd := Load{Ref: 1, State: 77, KVShare: 1.5, PrefillRate: float32(math.Inf(1)), Trust: float32(math.NaN()), DecodeSecondsPerToken: -1, EvictShare: float32(math.NaN()), EvictMillis: math.MaxUint32}
 	b = AppendLoad(b, &odd)
 	var got []Load
 	if err := ForEachLoad(b, func(l *Load) error { got = append(got, *l); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	want := []Load{exampleLoad, {Ref: 1, State: 3, KVShare: 1, PrefillRate: math.MaxFloat32}}
+	want := []Load{exampleLoad, {Ref: 1, State: 3, KVShare: 1, PrefillRate: math.MaxFloat32, EvictMillis: 655_350}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -10,6 +10,7 @@ import (
 const (
 	rosterFixed = 20
 	loadBytes   = 40
+	evictUnit   = 10 // ms
 	// MaxAddress bounds a worker's address: an IPv6 address with port is 47 bytes, a DNS name
 	// with port up to 259; Envoy's endpoints are addresses.
 	MaxAddress = 255
@@ -93,14 +94,14 @@ func ForEachWorker(b []byte, f func(w *Worker) error) error {
 //	offset size
 //	0      2    ref
 //	2      1    state: 0 unknown, 1 healthy, 2 draining, 3 down
-//	3      1    0
+//	3      1    share of the cache that an announced eviction takes, 1/255; 0 none is announced
 //	4      2    running requests
 //	6      2    waiting requests
 //	8      4    running KV share, float32, 0 to 1
 //	12     4    prefill rate, float32, tokens/s
 //	16     4    trust, float32, 0 to 1
 //	20     2    requests in flight from the whole fleet
-//	22     2    0
+//	22     2    time left until that eviction is over, 10 ms
 //	24     4    uncached tokens in flight from the whole fleet
 //	28     4    age of the report at sending, ms; 0xFFFFFFFF never
 //	32     4    time left of a negative mark, ms; 0 none
@@ -117,20 +118,23 @@ type Load struct {
 	AgeMillis             uint32
 	AvoidMillis           uint32
 	DecodeSecondsPerToken float32
+	// EvictShare of the worker's cache goes within EvictMillis; sent to 1/255 and 10 ms.
+	EvictShare  float32
+	EvictMillis uint32
 }
 
 // AppendLoad appends the 40 bytes of l. Numbers out of range are brought into it, NaN is 0: one
 // odd metric of one engine must not make the whole section unreadable.
 func AppendLoad(b []byte, l *Load) []byte {
 	b = binary.LittleEndian.AppendUint16(b, l.Ref)
-	b = append(b, min(l.State, 3), 0)
+	b = append(b, min(l.State, 3), byte(share(l.EvictShare)*255+0.5))
 	b = binary.LittleEndian.AppendUint16(b, l.Running)
 	b = binary.LittleEndian.AppendUint16(b, l.Waiting)
 	b = appendFloat(b, l.KVShare, 1)
 	b = appendFloat(b, l.PrefillRate, math.MaxFloat32)
 	b = appendFloat(b, l.Trust, 1)
 	b = binary.LittleEndian.AppendUint16(b, l.FleetInFlight)
-	b = append(b, 0, 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(min((uint64(l.EvictMillis)+evictUnit-1)/evictUnit, math.MaxUint16)))
 	b = binary.LittleEndian.AppendUint32(b, l.FleetUncachedTokens)
 	b = binary.LittleEndian.AppendUint32(b, l.AgeMillis)
 	b = binary.LittleEndian.AppendUint32(b, l.AvoidMillis)
@@ -167,6 +171,7 @@ func ForEachLoad(b []byte, f func(l *Load) error) error {
 			AgeMillis:             binary.LittleEndian.Uint32(r[28:]),
 			AvoidMillis:           binary.LittleEndian.Uint32(r[32:]),
 			DecodeSecondsPerToken: float(r[36:]),
+			EvictShare:            float32(r[3]) / 255, EvictMillis: uint32(binary.LittleEndian.Uint16(r[22:])) * evictUnit,
 		}
 		if err := f(&l); err != nil {
 			return err
@@ -176,6 +181,14 @@ func ForEachLoad(b []byte, f func(l *Load) error) error {
 }
 
 func float(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
+
+// share brings f into 0 to 1; NaN is 0.
+func share(f float32) float32 {
+	if !(f > 0) {
+		return 0
+	}
+	return min(f, 1)
+}
 
 func appendFloat(b []byte, f, high float32) []byte {
 	if !(f > 0) {
