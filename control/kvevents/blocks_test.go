@@ -243,11 +243,19 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 		hashes := []uint64{} // every block ever seen
 		next := uint64(1)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			switch what := rapid.IntRange(0, 19).Draw(t, "what"); {
+			switch what := rapid.IntRange(0, 20).Draw(t, "what"); {
 			case what == 0:
 				m.Apply(&Batch{Events: []Event{{Kind: Cleared}}})
 				reset()
 				hashes = hashes[:0]
+			case what == 20:
+				// Another process of this service goes on.
+				before := m.Counts()
+				held = newLedger()
+				m = reborn(t, m, held)
+				if c := m.Counts(); c.Blocks != before.Blocks || c.Held != before.Held || c.Gone != before.Gone {
+					t.Fatalf("%+v after, %+v before", c, before)
+				}
 			case what < 6 && len(hashes) > 0:
 				h := rapid.SampledFrom(hashes).Draw(t, "removed")
 				m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{h}, Medium: GPU, Group: -1}}})

@@ -162,18 +162,22 @@ func (s *tokenSlots) slot(id uint32) []byte {
 	return s.chunks[i/slotsPerChunk][at : at+3*s.size]
 }
 
-func (s *tokenSlots) put(ids []uint32) uint32 {
-	var id uint32
+// take returns a free slot.
+func (s *tokenSlots) take() uint32 {
 	if n := len(s.free); n > 0 {
-		id = s.free[n-1]
+		id := s.free[n-1]
 		s.free = s.free[:n-1]
-	} else {
-		s.used++
-		id = s.used
-		if int((id-1)/slotsPerChunk) == len(s.chunks) {
-			s.chunks = append(s.chunks, make([]byte, slotsPerChunk*3*s.size))
-		}
+		return id
 	}
+	s.used++
+	if int((s.used-1)/slotsPerChunk) == len(s.chunks) {
+		s.chunks = append(s.chunks, make([]byte, slotsPerChunk*3*s.size))
+	}
+	return s.used
+}
+
+func (s *tokenSlots) put(ids []uint32) uint32 {
+	id := s.take()
 	b := s.slot(id)
 	for i, t := range ids {
 		b[3*i], b[3*i+1], b[3*i+2] = byte(t), byte(t>>8), byte(t>>16)

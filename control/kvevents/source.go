@@ -31,9 +31,12 @@ type Source struct {
 	endpoint Endpoint
 	log      *slog.Logger
 	applied  func() // after every batch
+	doubted  func() // when removals may have been missed
 
 	mu        sync.Mutex
 	stream    stream
+	// savedCounts are those of the last AppendSave or Restore.
+	savedCounts StreamCounts
 	connected bool
 	connects  uint64
 	replays   uint64
@@ -64,8 +67,15 @@ func NewSource(e Endpoint, cfg Config, sink Sink, applied func(), log *slog.Logg
 	if applied == nil {
 		applied = func() {}
 	}
-	return &Source{endpoint: e, log: log.With("events", e.Events), applied: applied, stream: stream{m: NewMap(cfg, sink)}}
+	return &Source{endpoint: e, log: log.With("events", e.Events), applied: applied, doubted: func() {}, stream: stream{m: NewMap(cfg, sink)}}
 }
+
+// Endpoint is where the source listens.
+func (s *Source) Endpoint() Endpoint { return s.endpoint }
+
+// OnDoubt has f called when batches were lost, and with them perhaps removals:
+// what is told of the cache then may be too much. Call it before Run.
+func (s *Source) OnDoubt(f func()) { s.doubted = f }
 
 // Run follows the publisher until ctx ends. It connects again after 0.1 s to 5 s,
 // with jitter.
@@ -168,9 +178,13 @@ func (s *Source) session(ctx context.Context) error {
 func (s *Source) take(seq uint64, payload []byte, final bool) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	lost := s.stream.counts.Lost
 	v, err := s.stream.take(seq, payload, final)
 	if err != nil {
 		s.log.Warn("event batch not understood", "sequence", seq, "err", err)
+	}
+	if s.stream.counts.Lost != lost && s.stream.unsure {
+		s.doubted()
 	}
 	if v == applied {
 		s.lastAt = time.Now()
