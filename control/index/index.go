@@ -269,14 +269,14 @@ func (x *Index) Done(d Done, now time.Time) {
 		return
 	}
 	x.learnRates(served, &d, p.idle && served == chosen)
-	x.settle(served, chosen, &p, &d)
+	x.settle(served, chosen, &p, &d, now)
 	served.confirm(p.path)
 	served.awaitReport(p.path, now.Add(unreportedFor))
 	x.holdOutput(served, &p, &d)
 }
 
 // settle compares what the worker was proven to hold with what it says it held.
-func (x *Index) settle(served, chosen *model, p *pending, d *Done) {
+func (x *Index) settle(served, chosen *model, p *pending, d *Done, now time.Time) {
 	if d.CachedTokens < 0 {
 		x.counters.UsageMissing++
 		return
@@ -303,11 +303,11 @@ func (x *Index) settle(served, chosen *model, p *pending, d *Done) {
 	}
 	block := float64(max(served.blockTokens, 1))
 	if cached >= 0.9*expected-block {
-		x.learned[served.ref].prove(1)
+		x.learned[served.ref].trust.prove(1, now)
 		return
 	}
 	x.counters.Shortfalls++
-	x.learned[served.ref].prove(cached / expected)
+	x.learned[served.ref].trust.prove(cached/expected, now)
 	x.counters.StaleDropped += uint64(served.dropStale(p.path, uint32(math.Ceil(cached/ratio)), p.seq))
 }
 
@@ -465,6 +465,9 @@ type WorkerStats struct {
 	Entries       int
 	CoveredTokens float64 // of CapacityTokens, as modelled
 	Trust         float64 // 0..1
+	// Asked is how many answers could prove something lately, Came how many of them did, in
+	// whole and in part: what Trust rests on. Both fade by 1/e in a minute.
+	Asked, Came   float64
 	PrefillRate   float64 // tokens/s, 0 unknown
 	DecodeSeconds float64 // per token, 0 unknown
 	// FreeTokens fit without pushing anything out. It is 0 and TailAt zero while the size of
@@ -487,8 +490,10 @@ func (x *Index) Worker(ref uint16, now time.Time) (WorkerStats, bool) {
 	l := x.learned[ref]
 	s := WorkerStats{
 		Ref: ref, Entries: len(m.at), CoveredTokens: float64(m.units) * x.poolOf(m.pool).tokensPerUnit,
-		Trust: l.trust, PrefillRate: l.prefillRate, DecodeSeconds: l.decodeSeconds, RecentTokens: l.recent.at(now),
+		PrefillRate: l.prefill.rate(), DecodeSeconds: l.decodeSeconds, RecentTokens: l.recent.at(now),
 	}
+	l.trust.fade(now)
+	s.Trust, s.Asked, s.Came = l.trust.value(), l.trust.asked, l.trust.came
 	if !m.capacityAssumed && m.oldest != 0 {
 		s.FreeTokens = max(0, float64(m.capacityTokens)-s.CoveredTokens)
 		s.TailAt = x.times.of(m.node(m.oldest).touched)

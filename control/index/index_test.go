@@ -130,20 +130,21 @@ func TestTrustFollowsWhatTheEngineConfirms(t *testing.T) {
 		t.Errorf("trust %v without usage", trust)
 	}
 	bad := ask(0)
-	if bad >= 1 || bad < 0.85 {
+	if bad >= 0.9 || bad < 0.7 {
 		t.Errorf("trust %v after one miss", bad)
 	}
 	for range 50 {
 		bad = ask(0) // the prefix cache of this engine is off
 	}
-	if bad > 0.02 {
+	if bad > 0.1 {
 		t.Errorf("trust %v after fifty misses", bad)
 	}
+	good := bad
 	for range 50 {
-		bad = ask(640)
+		good = ask(640)
 	}
-	if bad < 0.98 {
-		t.Errorf("trust %v after fifty hits", bad)
+	if good < bad+0.4 {
+		t.Errorf("trust %v after fifty hits", good)
 	}
 	if c := x.Stats(); c.UsageMissing != 2 || c.Shortfalls != 51 {
 		t.Errorf("%+v", c.Counters)
@@ -325,7 +326,7 @@ func TestRatesAreLearnedFromIdleWorkersOnly(t *testing.T) {
 	if s := ask(true, 100*time.Millisecond); s.PrefillRate != 20_000 {
 		t.Errorf("%+v", s)
 	}
-	if s := ask(true, 200*time.Millisecond); s.PrefillRate != 19_000 {
+	if s := ask(true, 200*time.Millisecond); s.PrefillRate != 15_000 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -28,10 +28,14 @@ func (f *fading) at(now time.Time) float64 {
 	if f.value == 0 {
 		return 0
 	}
-	return f.value * fade(now.Sub(f.when))
+	return f.value * fadeOver(now.Sub(f.when), recentFor)
 }
 
-func fade(age time.Duration) float64 { return math.Exp(-float64(max(age, 0)) / float64(recentFor)) }
+// fadeOver is what age leaves of a thing that fades by 1/e in span. A negative
+// age leaves it whole.
+func fadeOver(age, span time.Duration) float64 {
+	return math.Exp(-float64(max(age, 0)) / float64(span))
+}
 
 // moveWork corrects whose work a request was, now that it is known: nobody's when it wasn't
 // answered, another's when another served it.
@@ -46,7 +50,7 @@ func (x *Index) moveWork(p *pending, d *Done, answered bool, now time.Time) {
 	if p.counted && served == p.chosen {
 		return
 	}
-	left := fade(now.Sub(p.at))
+	left := fadeOver(now.Sub(p.at), recentFor)
 	if l := x.learned[p.chosen]; l != nil && p.counted {
 		l.recent.add(-p.work*left, now)
 	}

@@ -71,6 +71,62 @@ func (x *Index) Report(ref uint16, path []Checkpoint, now time.Time) {
 	}
 }
 
+// Recall takes in that a block map saved before a restart holds every checkpoint
+// of path. What a restored snapshot has of it keeps its place in the order of
+// use; the rest is as if reported now.
+func (x *Index) Recall(ref uint16, path []Checkpoint, now time.Time) {
+	if !x.recalled(ref, path) {
+		x.Report(ref, path, now)
+	}
+}
+
+// recalled marks path as reported where all of it is known.
+func (x *Index) recalled(ref uint16, path []Checkpoint) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := x.models[ref]
+	if m == nil || !m.reporting {
+		return false
+	}
+	for _, c := range path {
+		if id, ok := m.at[c.Fingerprint]; !ok || m.node(id).end != c.End {
+			return false
+		}
+	}
+	for _, c := range path {
+		m.node(m.at[c.Fingerprint]).reported = true
+	}
+	return true
+}
+
+// RecallDone says that the saved map has told all it holds. What else is
+// believed of its engine is a prediction, or went between two saves: it has the
+// time of any other prediction to be confirmed.
+func (x *Index) RecallDone(ref uint16, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := x.models[ref]
+	if m == nil {
+		return
+	}
+	due := now.Add(unreportedFor)
+	for i := range m.unproven {
+		if m.unproven[i].due.After(due) {
+			m.unproven[i].due = due
+		}
+	}
+}
+
+// Doubt takes in that removals of a reporting engine may have been missed: it is
+// trusted by half at most, until hits that come true prove it.
+func (x *Index) Doubt(ref uint16) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if l := x.learned[ref]; l != nil {
+		l.trust = trusted(min(l.trust.value(), staleTrust))
+	}
+}
+
 // Withdraw takes in that a reporting engine no longer holds a checkpoint, nor
 // any beyond it.
 func (x *Index) Withdraw(ref uint16, fp uint64, now time.Time) {

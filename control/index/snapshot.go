@@ -35,50 +35,74 @@ const (
 	snapshotNodeBytes   = 36
 )
 
-// AppendSnapshot appends the snapshot of the index.
+// AppendSnapshot appends the snapshot of the index, one worker after the other,
+// so that reports wait for one worker at most.
 func (x *Index) AppendSnapshot(b []byte) []byte {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	refs := make([]uint16, 0, len(x.models))
 	for ref := range x.models {
 		refs = append(refs, ref)
 	}
 	slices.Sort(refs)
 	b = slices.Grow(b, 12+x.store.live*snapshotNodeBytes+len(refs)*(snapshotWorkerBytes+40))
-	b = binary.LittleEndian.AppendUint64(b, x.seq)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(refs)))
-	position := make([]uint32, x.store.used)
+	x.mu.Unlock()
+	head := len(b)
+	b = append(b, make([]byte, 12)...)
+	var position []uint32
+	workers := uint32(0)
 	for _, ref := range refs {
-		m, l := x.models[ref], x.learned[ref]
-		b = binary.LittleEndian.AppendUint16(b, ref)
-		b = append(b, byte(len(m.pool)), 0)
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(m.at)))
-		for _, f := range []float64{l.trust, l.prefillRate, l.decodeSeconds, x.poolOf(m.pool).tokensPerUnit} {
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
-		}
-		b = append(b, m.pool...)
-		n := uint32(0)
-		for id := m.newest; id != 0; id = m.node(id).older {
-			n++
-			position[id] = n
-			node := m.node(id)
-			b = binary.LittleEndian.AppendUint64(b, node.fingerprint)
-			b = binary.LittleEndian.AppendUint64(b, node.touched)
-			b = binary.LittleEndian.AppendUint64(b, node.born)
-			parent := uint32(0)
-			if node.parent != 0 {
-				parent = position[node.parent]
-			}
-			b = binary.LittleEndian.AppendUint32(b, parent)
-			b = binary.LittleEndian.AppendUint32(b, node.end)
-			tail := min(node.tail, 1<<31-1)
-			if node.confirmed {
-				tail |= 1 << 31
-			}
-			b = binary.LittleEndian.AppendUint32(b, tail)
+		if with, ok := x.appendModel(b, ref, &position); ok {
+			b = with
+			workers++
 		}
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	binary.LittleEndian.PutUint64(b[head:], x.seq)
+	binary.LittleEndian.PutUint32(b[head+8:], workers)
 	return b
+}
+
+// appendModel appends one worker; ok is false when it has gone. position is
+// scratch memory.
+func (x *Index) appendModel(b []byte, ref uint16, position *[]uint32) (out []byte, ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m, l := x.models[ref], x.learned[ref]
+	if m == nil {
+		return b, false
+	}
+	b = binary.LittleEndian.AppendUint16(b, ref)
+	b = append(b, byte(len(m.pool)), 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.at)))
+	for _, f := range []float64{l.trust.value(), l.prefill.rate(), l.decodeSeconds, x.poolOf(m.pool).tokensPerUnit} {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+	}
+	b = append(b, m.pool...)
+	if n := int(x.store.used); len(*position) < n {
+		*position = make([]uint32, n)
+	}
+	at := uint32(0)
+	for id := m.newest; id != 0; id = m.node(id).older {
+		at++
+		(*position)[id] = at
+		node := m.node(id)
+		b = binary.LittleEndian.AppendUint64(b, node.fingerprint)
+		b = binary.LittleEndian.AppendUint64(b, node.touched)
+		b = binary.LittleEndian.AppendUint64(b, node.born)
+		parent := uint32(0)
+		if node.parent != 0 {
+			parent = (*position)[node.parent]
+		}
+		b = binary.LittleEndian.AppendUint32(b, parent)
+		b = binary.LittleEndian.AppendUint32(b, node.end)
+		tail := min(node.tail, 1<<31-1)
+		if node.confirmed {
+			tail |= 1 << 31
+		}
+		b = binary.LittleEndian.AppendUint32(b, tail)
+	}
+	return b, true
 }
 
 // restoredModel is one worker of a snapshot, until a live worker claims it.
@@ -128,11 +152,11 @@ func (x *Index) RestoreSnapshot(b []byte, fresh bool) error {
 		}
 		r := &restoredModel{
 			pool: string(b[:nameLen]), seq: seq, tokensPerUnit: f[3],
-			learned: learned{trust: min(f[0], 1), prefillRate: f[1], decodeSeconds: f[2]},
+			learned: learned{trust: trusted(f[0]), prefill: rates{prior: f[1]}, decodeSeconds: f[2]},
 			nodes:   make([]node, n),
 		}
 		if !fresh {
-			r.learned.trust = min(r.learned.trust, staleTrust)
+			r.learned.trust = trusted(min(f[0], staleTrust))
 		}
 		b = b[nameLen:]
 		for i := range r.nodes {

@@ -99,7 +99,7 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 
 	in.Counters.Batches.Add(1)
 	in.Gateways.saw(&gateway, inFlight, ready, now)
-	busy := in.busy(now)
+	queues := in.queues(chunks, now)
 	var acked []byte
 	for _, r := range chunks {
 		in.Counters.Chunks.Add(1)
@@ -108,7 +108,7 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 			in.Counters.Duplicates.Add(1)
 			continue
 		}
-		if err := in.apply(gateway.Name, r, busy, now); err != nil {
+		if err := in.apply(gateway.Name, r, queues, now); err != nil {
 			in.Counters.BadChunks.Add(1)
 			in.Log.Warn("report chunk damaged", "gateway", gateway.Name, "slot", r.slot, "sequence", r.chunk.Sequence, "err", err)
 		}
@@ -128,20 +128,7 @@ type reports struct {
 	records []byte
 }
 
-// busy returns the refs at which something waits or more than one request is
-// under way, and those nobody has a recent report of.
-func (in *Ingest) busy(now time.Time) map[uint16]bool {
-	out := map[uint16]bool{}
-	totals := in.Gateways.Totals(now)
-	for _, w := range in.Fleet.Workers() {
-		if w.Load.Waiting > 0 || w.Load.Running > 1 || totals[w.Ref].Requests > 1 || now.Sub(w.LoadAt) > 5*time.Second {
-			out[w.Ref] = true
-		}
-	}
-	return out
-}
-
-func (in *Ingest) apply(gateway string, r reports, busy map[uint16]bool, now time.Time) error {
+func (in *Ingest) apply(gateway string, r reports, queues map[uint16]queue, now time.Time) error {
 	boot := xxhash.Sum64String(gateway) ^ r.chunk.Nonce
 	var path []index.Checkpoint
 	return wire.ForEachReport(r.records, func(rep *wire.Report) error {
@@ -154,7 +141,7 @@ func (in *Ingest) apply(gateway string, r reports, busy map[uint16]bool, now tim
 			}
 			in.Index.Dispatch(index.Dispatch{
 				Request: id, Chosen: rep.Chosen, PromptUnits: rep.PromptUnits, MatchedUnits: rep.MatchedUnits,
-				Path: path, Idle: !busy[rep.Chosen], Observe: in.Observing(rep.Pool),
+				Path: path, Idle: queues[rep.Chosen].empty(rep), Observe: in.Observing(rep.Pool),
 			}, now)
 		case wire.Done:
 			d := index.Done{
