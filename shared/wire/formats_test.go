@@ -33,6 +33,14 @@ const exampleExact = `[{
 }]
 `
 
+const exampleAdmission = `{
+  "identity": {"tenant_header": "x-tenant-id"},
+  "classes": {"p0": {"share": 0.7, "floor": 0.3, "objective_ttft_ms": 2000}},
+  "tenants": {"acme": {"index": 1, "weight": 2, "concurrency": 64, "max_class": "p0"}},
+  "enforce": ["default"]
+}
+`
+
 // examples returns the text of every example of docs/formats.md by name.
 func examples() map[string]string {
 	page := table.Page(make([]byte, table.PageBytes))
@@ -61,6 +69,13 @@ func examples() map[string]string {
 		"ready":    dump(AppendReady(nil, exampleReady)),
 		"policy":   examplePolicy,
 		"exact":    exampleExact,
+
+		"leases":    dump(AppendLeases(nil, &exampleLeases)),
+		"lease":     dump(AppendLease(AppendLease(nil, &exampleLease), &exampleTenantLease)),
+		"usage":     dump(AppendUsage(nil, &exampleUsage)),
+		"used":      dump(AppendUsed(AppendUsed(nil, &exampleUsed), &exampleTenantUsed)),
+		"latency":   dump(AppendLatency(nil, &exampleLatency)),
+		"admission": exampleAdmission,
 	}
 }
 
@@ -111,6 +126,9 @@ func TestFormatsPageShowsTheBytesTheEncodersWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := policy.ParseExact([]byte(exampleExact), set); err != nil || set.Pools[0].Exact == nil {
+		t.Error(err)
+	}
+	if _, err := policy.ParseAdmission([]byte(exampleAdmission)); err != nil {
 		t.Error(err)
 	}
 }

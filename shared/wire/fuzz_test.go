@@ -61,6 +61,12 @@ func walk(frame []byte) ([]byte, error) {
 			var g Hints
 			g, err = DecodeHints(s.Payload)
 			out = AppendHints(out, g)
+		case SectionLeases:
+			out, err = leasesAgain(out, s.Payload)
+		case SectionUsage:
+			out, err = usageAgain(out, s.Payload)
+		case SectionLatency:
+			err = ForEachLatency(s.Payload, func(l *Latency) error { out = AppendLatency(out, l); return nil })
 		default:
 			out = append(out, s.Payload...)
 		}
@@ -126,9 +132,12 @@ func exampleFrame(kind Kind) []byte {
 		b = AppendReports(b, 2, AppendDone(chunk, &exampleDone))
 		b = AppendSection(b, SectionInFlight, AppendInFlight(nil, exampleInFlight))
 		b = AppendSection(b, SectionReady, AppendReady(nil, exampleReady))
+		b = AppendSection(b, SectionUsage, exampleUsageBytes(nil))
+		b = AppendSection(b, SectionLatency, AppendLatency(nil, &exampleLatency))
 	case Ack:
 		b = AppendSection(b, SectionAcked, AppendAcked(nil, exampleAcked))
 		b = AppendSection(b, SectionHints, AppendHints(nil, exampleHints))
+		b = AppendSection(b, SectionLeases, exampleLeasesBytes(nil))
 	}
 	return b
 }

@@ -48,6 +48,9 @@ func (k Keys) Policy() string { return k.prefix + "policy" }
 // Exact is the payload of the last EXACT section.
 func (k Keys) Exact() string { return k.prefix + "exact" }
 
+// Admission is the payload of the last ADMISSION section.
+func (k Keys) Admission() string { return k.prefix + "admission" }
+
 // Vocabularies is the list of the vocabularies whose shards are in shared data.
 func (k Keys) Vocabularies() string { return k.prefix + "voc" }
 

@@ -153,6 +153,11 @@ const (
 	SectionExact    SectionType = 15 // JSON, see policy.ParseExact
 	SectionReady    SectionType = 16
 	SectionCaches   SectionType = 17
+	// SectionAdmission is JSON, see policy.ParseAdmission.
+	SectionAdmission SectionType = 18
+	SectionLeases    SectionType = 19
+	SectionUsage     SectionType = 20
+	SectionLatency   SectionType = 21
 )
 
 // Section is one section of a frame.
