@@ -71,7 +71,7 @@ func examples() map[string]string {
 		"exact":    exampleExact,
 
 		"leases":    dump(AppendLeases(nil, &exampleLeases)),
-		"lease":     dump(AppendLease(AppendLease(nil, &exampleLease), &exampleTenantLease)),
+		"lease":     dump(AppendLease(AppendLease(AppendLease(nil, &examplePoolLease), &exampleLease), &exampleTenantLease)),
 		"usage":     dump(AppendUsage(nil, &exampleUsage)),
 		"used":      dump(AppendUsed(AppendUsed(nil, &exampleUsed), &exampleTenantUsed)),
 		"latency":   dump(AppendLatency(nil, &exampleLatency)),

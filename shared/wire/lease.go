@@ -53,8 +53,10 @@ type Leases struct {
 	Flags                       uint8
 }
 
-// Lease is one record of a LEASES payload: of a class in a pool (Tenant is WholeClass), or of a
-// tenant in all of them (Pool is AnyPool, Class is AnyClass).
+// Lease is one record of a LEASES payload: of a pool (Tenant is WholeClass, Class is AnyClass), of
+// a class in it (Tenant is WholeClass), or of a tenant in all of them (Pool is AnyPool, Class is
+// AnyClass). What all classes of a pool have in use together stays within the pool's record; the
+// records of the classes say how they share it, and come after it.
 //
 //	offset size
 //	0      2    tenant, 0xFFFF the whole class
@@ -168,9 +170,10 @@ type Usage struct {
 	Tenants     uint32
 }
 
-// Used is one record of a USAGE payload: of a class in a pool (Tenant is WholeClass), of a
-// tenant there, or of a tenant in all pools and classes (AnyPool, AnyClass). Spent counts in the
-// last kind only, PrefillTokens and OldestWait in the first. A class 3 is the bypass.
+// Used is one record of a USAGE payload: of a pool (Tenant is WholeClass, Class is AnyClass), of a
+// class in it (Tenant is WholeClass), of a tenant there, or of a tenant in all pools and classes
+// (AnyPool, AnyClass). Slots counts in the first and last kind, what is spent in the last,
+// PrefillTokens and OldestWait in the second. A class 3 is the bypass.
 //
 //	offset size
 //	0      2    tenant, 0xFFFF the whole class
@@ -184,7 +187,7 @@ type Usage struct {
 //	24     8    requests spent since the process began
 //	32     8    uncached tokens spent since the process began
 //	40     4    requests refused since the process began, modulo 2^32
-//	44     4    0
+//	44     4    slots of the lease that is held, 0 once it is over: what a new ledger starts from
 type Used struct {
 	Tenant           uint16
 	Pool, Class      uint8
@@ -194,6 +197,7 @@ type Used struct {
 	WaitingTokens    uint32
 	Requests, Tokens uint64
 	Refused          uint32
+	Slots            uint32
 }
 
 // AppendUsage appends the 40 bytes of u; AppendUsed its records.
@@ -218,7 +222,7 @@ func AppendUsed(b []byte, u *Used) []byte {
 	b = binary.LittleEndian.AppendUint64(b, u.Requests)
 	b = binary.LittleEndian.AppendUint64(b, u.Tokens)
 	b = binary.LittleEndian.AppendUint32(b, u.Refused)
-	return append(b, 0, 0, 0, 0)
+	return binary.LittleEndian.AppendUint32(b, u.Slots)
 }
 
 // DecodeUsage splits a USAGE payload into its header and its records, which ForEachUsed reads.
@@ -254,6 +258,7 @@ func ForEachUsed(b []byte, f func(u *Used) error) error {
 			Requests:         binary.LittleEndian.Uint64(r[24:]),
 			Tokens:           binary.LittleEndian.Uint64(r[32:]),
 			Refused:          binary.LittleEndian.Uint32(r[40:]),
+			Slots:            binary.LittleEndian.Uint32(r[44:]),
 		}
 		if !knownScope(u.Tenant, u.Pool, u.Class) && (u.Tenant != WholeClass || u.Class != BypassClass || u.Pool == AnyPool) {
 			return fault(i*usageBytes, "usage: no such class")
@@ -269,11 +274,11 @@ func ForEachUsed(b []byte, f func(u *Used) error) error {
 // bypass's secret. They take no slots.
 const BypassClass = 3
 
-// knownScope tells whether a record is of a class in a pool, of a tenant there, or of a tenant
-// everywhere.
+// knownScope tells whether a record is of a pool, of a class in it, of a tenant there, or of a
+// tenant everywhere.
 func knownScope(tenant uint16, pool, class uint8) bool {
-	if pool == AnyPool || class == AnyClass {
-		return tenant != WholeClass && pool == AnyPool && class == AnyClass
+	if class == AnyClass {
+		return (tenant == WholeClass) == (pool != AnyPool)
 	}
-	return class < BypassClass
+	return class < BypassClass && pool != AnyPool
 }
