@@ -43,6 +43,11 @@ type Config struct {
 	// of them, or neither and use PUT /v1/workers.
 	Workers     []discovery.Spec
 	WorkersFile string
+	// Sources find workers by themselves, beside that list.
+	Sources []discovery.Source
+	// Discovery is what the configuration file says about sources; who makes a
+	// Service makes Sources of it.
+	Discovery Discovery
 	// Policy is the policy document (YAML or JSON), or PolicyFile names its file.
 	// Neither: one pool per pool name of the worker list, policy threshold.
 	Policy     []byte
@@ -80,6 +85,15 @@ type Config struct {
 	Version string
 }
 
+// Discovery is the section of the configuration file with that name.
+type Discovery struct {
+	// AdaptersInterval is how often workers are asked again which adapters they
+	// serve. 10 s; negative turns it off.
+	AdaptersInterval time.Duration          `yaml:"adapters_interval"`
+	DNS              []discovery.DNS        `yaml:"dns"`
+	Kubernetes       []discovery.Kubernetes `yaml:"kubernetes"`
+}
+
 func (c Config) withDefaults() Config {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
@@ -90,6 +104,7 @@ func (c Config) withDefaults() Config {
 		c.Listen = DefaultListen
 	}
 	def(&c.ReadInterval, 5*time.Second)
+	def(&c.Discovery.AdaptersInterval, 10*time.Second)
 	def(&c.CoalesceInterval, 50*time.Millisecond)
 	def(&c.LoadsInterval, 100*time.Millisecond)
 	def(&c.StateInterval, 30*time.Second)
@@ -144,6 +159,22 @@ func (c *Config) validate() error {
 		if d != 0 {
 			interval(field, d, 10*time.Millisecond, time.Minute)
 		}
+	}
+	if d := c.Discovery.AdaptersInterval; d > 0 {
+		interval("discovery.adapters_interval", d, time.Second, time.Hour)
+	}
+	names := map[string]bool{}
+	for _, source := range c.Sources {
+		if names[source.Name()] {
+			bad("discovery", source.Name()+" is given twice", "keep one of the two")
+		}
+		names[source.Name()] = true
+	}
+	for _, dns := range c.Discovery.DNS {
+		errs = append(errs, dns.Check())
+	}
+	for _, kube := range c.Discovery.Kubernetes {
+		errs = append(errs, kube.Check())
 	}
 	for field, path := range map[string]string{"health.path": c.Health.Path, "health.metrics_path": c.Health.MetricsPath} {
 		if path != "" && !strings.HasPrefix(path, "/") && (path != "-" || field != "health.metrics_path") {
@@ -206,6 +237,7 @@ type fileConfig struct {
 	WorkersFile  string           `yaml:"workers_file"`
 	Policy       map[string]any   `yaml:"policy"`
 	PolicyFile   string           `yaml:"policy_file"`
+	Discovery    Discovery        `yaml:"discovery"`
 	ReadInterval time.Duration    `yaml:"read_interval"`
 	Health       struct {
 		Path            string        `yaml:"path"`
@@ -255,7 +287,7 @@ func ParseConfig(source string, data []byte) (Config, error) {
 	}
 	c := Config{
 		Listen: f.Listen, Token: f.Token, Insecure: f.Insecure, Workers: f.Workers, WorkersFile: f.WorkersFile, PolicyFile: f.PolicyFile,
-		ReadInterval: f.ReadInterval, CoalesceInterval: f.CoalesceInterval, LoadsInterval: f.LoadsInterval,
+		Discovery: f.Discovery, ReadInterval: f.ReadInterval, CoalesceInterval: f.CoalesceInterval, LoadsInterval: f.LoadsInterval,
 		StateFile: f.StateFile, StateInterval: f.StateInterval, Learn: f.Learn, HealAfter: f.HealAfter,
 		Health: discovery.HealthConfig{
 			Path: f.Health.Path, MetricsPath: f.Health.MetricsPath, IntervalUp: f.Health.IntervalUp, IntervalDown: f.Health.IntervalDown,

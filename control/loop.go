@@ -44,6 +44,7 @@ func (s *Service) publishLoop(ctx context.Context) {
 			s.publishLoads(now)
 		case now := <-slow.C:
 			s.housekeeping(now)
+			s.releaseRefs(&batch, now)
 		}
 	}
 }
@@ -152,6 +153,27 @@ func (s *Service) housekeeping(now time.Time) {
 	if err := s.editPolicy(func(d *document) (*document, error) { return d.withRing(units) }); err != nil {
 		s.log.Error("discriminating position not published", "err", err)
 	}
+}
+
+// releaseRefs lets retired refs be used again once no gateway can mistake them.
+func (s *Service) releaseRefs(batch *publish.Batch, now time.Time) {
+	select {
+	case <-s.serving:
+	default:
+		return // nobody has a table yet
+	}
+	// The count first: what is retired after it may be in what is published here.
+	if n := s.fleet.Retirements(); n != s.unnamed {
+		s.publishEntries(batch, now)
+		s.table.SetRoster(s.rosterPayload())
+		_, version, _ := s.table.Position()
+		s.fleet.Published(n, version)
+		s.unnamed = n
+	}
+	epoch, _, _ := s.table.Position()
+	totals := s.gateways.Totals(now)
+	busy := func(ref uint16) bool { return totals[ref].Requests > 0 }
+	s.resting.Store(int64(s.fleet.Release(s.gateways.Passed(epoch, now), busy, now)))
 }
 
 // heal starts a new epoch once, some time after a start without state: what

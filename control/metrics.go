@@ -110,6 +110,11 @@ var (
 	descEventAge     = desc("kv_event_age_seconds", "Age of the worker's last batch of KV events; -1 none yet.", "worker")
 	descEventUp      = desc("kv_events_connected", "1 while the events of all ranks of the worker are followed.", "worker")
 	descEventCounts  = desc("kv_events_total", "Batches and what became of them, by kind.", "worker", "kind")
+	descSourceUp     = desc("source_up", "1 while the last word of the source was a list.", "source")
+	descSourceAge    = desc("source_age_seconds", "Time since the source stood by its list; -1 never.", "source")
+	descSourceItems  = desc("source_workers", "Workers in the source's list.", "source")
+	descSourceSkip   = desc("source_skipped", "What the source left out of its list.", "source")
+	descResting      = desc("refs_resting", "Refs of workers that are gone, kept from use until no gateway can mistake them.")
 	descLearning     = desc("learning", "1 while gateways are told to keep their pages.")
 	descOff          = desc("off", "1 while the fleet is switched to observe.")
 )
@@ -121,6 +126,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
 		descPending, descEvents, descTokens, descMode, descParity, descReady, descLearning, descOff,
 		descEventBlocks, descEventAge, descEventUp, descEventCounts,
+		descSourceUp, descSourceAge, descSourceItems, descSourceSkip, descResting,
 	} {
 		ch <- d
 	}
@@ -135,6 +141,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
+	for _, l := range st.Sources {
+		gauge(descSourceUp, truth(l.Listed && l.Error == ""), l.Name)
+		gauge(descSourceAge, l.Age, l.Name)
+		gauge(descSourceItems, float64(l.Workers), l.Name)
+		gauge(descSourceSkip, float64(l.Skipped), l.Name)
+	}
+	gauge(descResting, float64(st.RefsResting))
 	states := map[[2]string]int{}
 	for _, w := range st.Workers {
 		states[[2]string{w.Pool, w.State}]++

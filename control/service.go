@@ -34,6 +34,8 @@ type Service struct {
 	handler http.Handler
 	metrics *metrics
 
+	listMu       sync.Mutex // of tell: one joined list after the other
+	lists        *discovery.Lists
 	fleet        *discovery.Fleet
 	monitor      *discovery.Monitor
 	index        *index.Index
@@ -63,7 +65,9 @@ type Service struct {
 	ready    chan struct{}
 	stopping chan struct{}
 	ran      atomic.Bool
-	healed   bool // of the publish loop
+	healed   bool   // of the publish loop
+	unnamed  uint64 // retirements whose refs the table doesn't name any more; likewise
+	resting  atomic.Int64
 }
 
 // New checks cfg, reads its files and binds the address. Nothing runs before
@@ -80,6 +84,7 @@ func New(cfg Config) (*Service, error) {
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 	}
+	s.lists = newLists(&s.cfg)
 	cfg.Publish.Value = s.index.Touched
 	s.table = publish.New(cfg.Publish, now)
 	s.fleet = discovery.NewFleet(cfg.Fleet, discovery.Hooks{
@@ -213,6 +218,9 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { s.saveLoop(ctx); return nil })
 	group.Go(func() error { s.parityLoop(ctx); return nil })
 	group.Go(func() error { s.eventsLoop(ctx); return nil })
+	for _, source := range s.cfg.Sources {
+		group.Go(func() error { return s.follow(ctx, source) })
+	}
 	if s.cfg.WorkersFile != "" {
 		group.Go(func() error {
 			return discovery.Watch(ctx, s.cfg.WorkersFile, s.listsFile, s.cfg.ReadInterval, s.log, s.workersFile)
@@ -262,13 +270,21 @@ func (s *Service) Batch(frame []byte) ([]byte, error) {
 	return ack, err
 }
 
-// SetWorkers replaces the worker list. The list is refused whole when anything
-// in it is wrong.
+// SetWorkers replaces the worker list, beside which sources may find more. The
+// list is refused whole when anything in it is wrong.
 func (s *Service) SetWorkers(specs []discovery.Spec) error {
 	specs, err := discovery.Check(specs)
+	if err == nil {
+		err = s.tell(s.cfg.listName(), discovery.Finding{Workers: specs})
+	}
 	if err != nil {
 		return badList(err)
 	}
+	return nil
+}
+
+// applyList puts the joined list of all sources in force.
+func (s *Service) applyList(specs []discovery.Spec) error {
 	s.policyMu.Lock()
 	if d := s.policy.Load(); d.derived {
 		next, err := derivePolicy(poolsOf(specs))

@@ -15,7 +15,7 @@ func (s *Service) Status() api.Status {
 	totals := s.gateways.Totals(now)
 	out := api.Status{
 		Version: s.cfg.Version, Started: s.started.UTC().Format(time.RFC3339), Learning: s.learning.Load(), Off: table.Off,
-		Workers: []api.Worker{}, Gateways: []api.Gateway{}, Tokenizers: s.tokenizerStatus(now),
+		RefsResting: int(s.resting.Load()), Sources: []api.Source{}, Workers: []api.Worker{}, Gateways: []api.Gateway{}, Tokenizers: s.tokenizerStatus(now),
 		Table: api.Table{Epoch: table.Epoch, Version: table.Version, Entries: table.Entries, Bytes: table.Bytes, Bits: int(table.Bits), Sets: table.Sets, Dropped: table.Dropped},
 		Index: api.Index{Fingerprints: stats.Fingerprints, Entries: stats.Nodes, Bytes: stats.Bytes + stats.PendingBytes, Pending: stats.Pending},
 		Counters: api.Counters{
@@ -34,6 +34,9 @@ func (s *Service) Status() api.Status {
 			InFlight: int(totals[w.Ref].Requests), Uncached: int(totals[w.Ref].UncachedTokens),
 			Capacity: w.CapacityTokens, MaxRunning: w.MaxRunning, QueueLimit: w.QueueLimit, BlockTokens: w.BlockTokens, Drain: w.Drain,
 		}
+		if a.Source = w.Source; a.Reason == "" {
+			a.Reason = w.Note
+		}
 		if w.AvoidUntil.After(now) {
 			a.AvoidSeconds, a.AvoidReason = w.AvoidUntil.Sub(now).Seconds(), w.AvoidWhy
 		}
@@ -46,11 +49,31 @@ func (s *Service) Status() api.Status {
 		a.Events = s.eventStatus(&w, now)
 		out.Workers = append(out.Workers, a)
 	}
+	for _, l := range s.lists.Status() {
+		out.Sources = append(out.Sources, sourceStatus(&l, now))
+	}
 	for _, g := range s.gateways.List(now) {
 		out.Gateways = append(out.Gateways, api.Gateway{
 			Name: g.Name, Nonce: strconv.FormatUint(g.Nonce, 16), Age: age(now, g.LastSeen), TableEpoch: g.Epoch, TableVersion: g.Version,
 			InFlight: g.InFlight, VMs: g.LiveRows, FailedBatches: g.FailedBatches,
 		})
+	}
+	return out
+}
+
+// maxSkipped bounds what the status says of a source whose list is a mistake.
+const maxSkipped = 20
+
+func sourceStatus(l *discovery.SourceStatus, now time.Time) api.Source {
+	out := api.Source{
+		Name: l.Name, Listed: l.Listed, Workers: l.Workers, Age: age(now, l.At), ChangedAge: age(now, l.Changed),
+		Skipped: len(l.Skipped), ErrorAge: age(now, l.ErrAt),
+	}
+	if l.Err != nil {
+		out.Error = l.Err.Error()
+	}
+	for _, err := range l.Skipped[:min(len(l.Skipped), maxSkipped)] {
+		out.Reasons = append(out.Reasons, err.Error())
 	}
 	return out
 }
@@ -79,7 +102,11 @@ func (s *Service) Readiness() api.Readiness {
 	case <-s.serving:
 		r.Ready = true
 	default:
-		if _, r.Reason = s.fleet.Ready(); r.Reason == "" {
+		_, r.Reason = s.fleet.Ready()
+		if err := s.lists.Missing(); err != nil {
+			r.Reason = err.Error()
+		}
+		if r.Reason == "" {
 			r.Reason = "starting"
 		}
 	}

@@ -6,13 +6,32 @@ type Status struct {
 	Started  string    `json:"started"` // RFC 3339
 	Learning bool      `json:"learning"`
 	Off      bool      `json:"off"`
+	Sources  []Source  `json:"sources"`
 	Workers  []Worker  `json:"workers"`
 	Gateways []Gateway `json:"gateways"`
 	Table    Table     `json:"table"`
 	Index    Index     `json:"index"`
 	Counters Counters  `json:"counters"`
+	// RefsResting are refs of workers that are gone, kept from use until no gateway
+	// can mistake them.
+	RefsResting int `json:"refs_resting"`
 	// Tokenizers are those of the pools that have one.
 	Tokenizers []Tokenizer `json:"tokenizers"`
+}
+
+// Source is a source of the worker list in the status.
+type Source struct {
+	Name       string  `json:"name"`
+	Listed     bool    `json:"listed"` // it has given a list
+	Workers    int     `json:"workers"`
+	Age        float64 `json:"age_seconds"` // of the last list that it stood by
+	ChangedAge float64 `json:"changed_seconds"`
+	// Error is why there is no list since then.
+	Error    string  `json:"error,omitempty"`
+	ErrorAge float64 `json:"error_seconds"`
+	// Skipped is how many it left out; Reasons say why, at most 20.
+	Skipped int      `json:"skipped"`
+	Reasons []string `json:"reasons,omitempty"`
 }
 
 // Tokenizer is a pool's way from text to tokens in the status.
@@ -61,6 +80,7 @@ type Token struct {
 type Worker struct {
 	Address       string  `json:"address"`
 	Pool          string  `json:"pool"`
+	Source        string  `json:"source"`
 	Ref           uint16  `json:"ref"`
 	Generation    uint64  `json:"generation"`
 	State         string  `json:"state"`

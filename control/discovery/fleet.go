@@ -189,15 +189,17 @@ func (f *Fleet) SetList(specs []Spec, now time.Time) (added, removed []string) {
 	for _, addr := range sortedKeys(f.workers) {
 		w := f.workers[addr]
 		s, keep := want[addr]
-		if keep && s.Pool == w.Pool {
+		if keep && s.Pool == w.Pool && s.Incarnation == w.Incarnation {
 			continue
 		}
-		// Another pool behind the same address is another worker.
+		// Another pool or pod behind the same address is another worker.
 		f.retire(w, now)
 		delete(f.workers, addr)
 		changed = true
-		if !keep {
+		if !keep || s.Incarnation != w.Incarnation {
 			delete(f.drained, addr)
+		}
+		if !keep {
 			removed = append(removed, addr)
 		}
 	}
@@ -206,7 +208,7 @@ func (f *Fleet) SetList(specs []Spec, now time.Time) (added, removed []string) {
 		if !ok {
 			w = &worker{Worker: Worker{Spec: s, Since: now}}
 			if s.Generation != 0 {
-				w.Generation, w.source = s.Generation, genConfigured
+				w.Generation, w.source = within(s.Incarnation, s.Generation), genConfigured
 			}
 			f.workers[s.Address] = w
 			added = append(added, s.Address)
@@ -227,7 +229,7 @@ func (f *Fleet) SetList(specs []Spec, now time.Time) (added, removed []string) {
 			f.hooks.Updated(w.Worker)
 		}
 	}
-	f.assign(now)
+	f.assign()
 	if changed {
 		f.hooks.Changed(true)
 	}
@@ -279,7 +281,7 @@ func (f *Fleet) Observe(address string, o Observation, now time.Time) {
 		}
 	}
 	urgent = f.settle(w, now) || urgent
-	urgent = f.assign(now) || urgent
+	urgent = f.assign() || urgent
 	f.hooks.Changed(urgent)
 }
 
@@ -316,6 +318,7 @@ func (f *Fleet) observeUp(w *worker, o Observation, now time.Time) (urgent bool)
 
 // newGeneration gives w another identity; entries of the old one go at once.
 func (f *Fleet) newGeneration(w *worker, generation uint64, from genFrom, now time.Time) bool {
+	generation = within(w.Incarnation, generation)
 	if w.Generation == generation && w.source == from {
 		return false
 	}
@@ -355,7 +358,7 @@ func (f *Fleet) settle(w *worker, now time.Time) bool {
 // assign gives refs once every listed worker was probed (or failed to answer):
 // a whole list at once, in one order, so that the same list gets the same refs
 // after a restart.
-func (f *Fleet) assign(now time.Time) bool {
+func (f *Fleet) assign() bool {
 	var ids []Identity
 	for _, w := range f.workers {
 		if !w.probed {
@@ -368,7 +371,7 @@ func (f *Fleet) assign(now time.Time) bool {
 	if len(ids) == 0 {
 		return false
 	}
-	f.refs.assign(ids, now)
+	f.refs.assign(ids)
 	for _, id := range ids {
 		w := f.workers[id.Address]
 		w.Ref = f.refs.ref[id]

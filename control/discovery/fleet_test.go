@@ -310,25 +310,6 @@ func TestTheSameListGetsTheSameRefsInWhateverOrderProbesEnd(t *testing.T) {
 	})
 }
 
-func TestARetiredRefRestsBeforeAnotherWorkerGetsIt(t *testing.T) {
-	r := newRefTable(time.Minute)
-	id := func(i int) Identity { return Identity{Address: one, Generation: uint64(i)} }
-	now, given := t0, map[uint16]time.Time{}
-	for i := range 6_000 {
-		now = now.Add(20 * time.Millisecond)
-		r.assign([]Identity{id(i)}, now)
-		ref := r.ref[id(i)]
-		if last, again := given[ref]; ref == 0 || again && now.Sub(last) < time.Minute {
-			t.Fatalf("generation %d: ref %d again after %v", i, ref, now.Sub(last))
-		}
-		r.retire(id(i), now)
-		given[ref] = now
-	}
-	if len(r.owner) > 10_000 {
-		t.Errorf("%d refs kept", len(r.owner))
-	}
-}
-
 func TestRefsOfAStateFileComeBack(t *testing.T) {
 	l := newLive()
 	if !l.f.RestoreRef(Ref{Identity{one, "default", 5000}, 17, true}) {

@@ -21,9 +21,15 @@ type Identity struct {
 // The ref is derived from the identity by hashing, so that a control service
 // that restarts without its state file gives the same refs again and the pages
 // that gateways kept stay true. Collisions go to the next free ref; a batch is
-// assigned in the order of addresses, so equal lists give equal refs. A retired
-// ref is not given to another identity before quarantine is over: by then no
-// gateway has an entry that names it.
+// assigned in the order of addresses, so equal lists give equal refs.
+//
+// A retired ref is not given to another identity before all of this is true, so
+// that what was said about the one can't be taken for the other:
+//   - quarantine is over;
+//   - the entries that named it are out of the published table, and every
+//     gateway that may still use a table has reported that version or a later
+//     one. A gateway that is silent is waited for until it is forgotten;
+//   - no gateway has a request under way on it.
 //
 // The space starts small because overflow sets are bitmaps over refs: 4,096
 // refs are at most 512 bytes a set.
@@ -32,7 +38,15 @@ type refTable struct {
 	size       int
 	owner      map[uint16]Identity
 	ref        map[Identity]uint16
-	freeAt     map[uint16]time.Time // retired refs, still resting
+	resting    map[uint16]rest // retired refs
+	retired    uint64          // how often a ref was retired
+}
+
+// rest is what has to happen before a ref may name another.
+type rest struct {
+	until  time.Time // end of the quarantine
+	number uint64    // of the retirement
+	gone   uint64    // version of the table from which on nothing names it; 0 not yet
 }
 
 const (
@@ -43,21 +57,20 @@ const (
 func newRefTable(quarantine time.Duration) *refTable {
 	return &refTable{
 		quarantine: quarantine, size: firstRefSpace,
-		owner: map[uint16]Identity{}, ref: map[Identity]uint16{}, freeAt: map[uint16]time.Time{},
+		owner: map[uint16]Identity{}, ref: map[Identity]uint16{}, resting: map[uint16]rest{},
 	}
 }
 
 // assign gives refs to a batch; ids is sorted in place.
-func (t *refTable) assign(ids []Identity, now time.Time) {
+func (t *refTable) assign(ids []Identity) {
 	slices.SortFunc(ids, func(a, b Identity) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Generation, b.Generation))
 	})
 	for _, id := range ids {
 		if _, ok := t.ref[id]; ok {
-			delete(t.freeAt, t.ref[id])
+			delete(t.resting, t.ref[id])
 			continue
 		}
-		t.expire(now)
 		if len(t.owner) >= t.size/2 && t.size < maxRefSpace {
 			t.size = min(t.size*4, maxRefSpace)
 		}
@@ -75,17 +88,32 @@ func (t *refTable) assign(ids []Identity, now time.Time) {
 // retire puts the ref of id to rest.
 func (t *refTable) retire(id Identity, now time.Time) {
 	if ref, ok := t.ref[id]; ok {
-		t.freeAt[ref] = now.Add(t.quarantine)
+		t.retired++
+		t.resting[ref] = rest{until: now.Add(t.quarantine), number: t.retired}
 	}
 }
 
-func (t *refTable) expire(now time.Time) {
-	for ref, at := range t.freeAt {
-		if !now.Before(at) {
-			delete(t.ref, t.owner[ref])
-			delete(t.owner, ref)
-			delete(t.freeAt, ref)
+// published notes that nothing in the table names the refs of the first n
+// retirements from version on.
+func (t *refTable) published(n, version uint64) {
+	for ref, r := range t.resting {
+		if r.gone == 0 && r.number <= n {
+			r.gone = version
+			t.resting[ref] = r
 		}
+	}
+}
+
+// release ends the rest of refs: all gateways have the table of version passed,
+// and busy tells whether requests are under way on a ref.
+func (t *refTable) release(passed uint64, busy func(ref uint16) bool, now time.Time) {
+	for ref, r := range t.resting {
+		if now.Before(r.until) || r.gone == 0 || r.gone > passed || busy(ref) {
+			continue
+		}
+		delete(t.ref, t.owner[ref])
+		delete(t.owner, ref)
+		delete(t.resting, ref)
 	}
 }
 
@@ -110,4 +138,14 @@ func hashIdentity(id Identity) uint64 {
 	b = append(append(b, id.Pool...), 0)
 	b = binary.LittleEndian.AppendUint64(b, id.Generation)
 	return xxhash.Sum64(b)
+}
+
+// within is the generation of a process inside an incarnation. It has 53 bits,
+// so that programs that read JSON numbers as floats show it as it is.
+func within(incarnation, generation uint64) uint64 {
+	if incarnation == 0 {
+		return generation
+	}
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, 16), incarnation)
+	return xxhash.Sum64(binary.LittleEndian.AppendUint64(b, generation)) >> 11
 }

@@ -45,6 +45,14 @@ type Spec struct {
 	KVEvents KVEvents `yaml:"kv_events" json:"kv_events,omitzero"`
 	// Drain keeps new requests away; running ones finish.
 	Drain bool `yaml:"drain" json:"drain,omitempty"`
+	// Source is the name of the source that lists it; Lists fills it in.
+	Source string `yaml:"-" json:"-"`
+	// Incarnation names what stands behind the address, as the source knows it (a
+	// pod's uid). Another one is another worker from the moment it is listed. The
+	// process start time counts beside it. 0 unknown.
+	Incarnation uint64 `yaml:"-" json:"-"`
+	// Note is why the source says Drain, for people.
+	Note string `yaml:"-" json:"-"`
 }
 
 // Defaults of a Spec.

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -140,6 +141,27 @@ func (g *Gateways) Totals(now time.Time) map[uint16]wire.InFlight {
 		}
 	}
 	return out
+}
+
+// Passed returns the version that every gateway which may still use a table of
+// this epoch has; the largest number when there is no gateway. One that has gone
+// silent counts as it last reported until it is forgotten, one that has a table
+// of another epoch as having none.
+func (g *Gateways) Passed(epoch uint64, now time.Time) (version uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forget(now, forgetAfter)
+	version = math.MaxUint64
+	for _, gw := range g.byKey {
+		switch {
+		case gw.superseded:
+		case gw.Epoch != epoch:
+			return 0
+		default:
+			version = min(version, gw.Version)
+		}
+	}
+	return version
 }
 
 // List returns the gateways, by name.
