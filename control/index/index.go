@@ -97,6 +97,7 @@ type Counters struct {
 	PredictedTokens, CachedTokens uint64 // over done reports with usage
 	CameTrueTokens                uint64 // min(predicted, cached)
 	Reported, Withdrawn           uint64 // checkpoints that engines reported and took back
+	Told                          uint64 // checkpoints that heartbeats named
 	Unreported                    uint64 // predictions that a reporting engine never came to confirm
 }
 
