@@ -43,6 +43,15 @@ type Worker struct {
 	LastSeen   time.Time // last successful health check; zero never
 	Load       Load
 	LoadAt     time.Time // when Load was read; zero never
+	// MetricsProblem is why the last scrape told nothing; empty after a good one.
+	MetricsProblem string
+	CachingOff     bool // the engine says that it keeps no prefixes
+	// EvictShare of the cache goes, or is about to, until EvictUntil; zero none.
+	EvictUntil time.Time
+	EvictShare float64
+	EvictWhy   string
+	BeatAt     time.Time // last heartbeat; zero never
+	Beats      uint64
 	AvoidUntil time.Time // end of the negative mark; zero none
 	AvoidWhy   string
 }
@@ -53,6 +62,8 @@ type Observation struct {
 	Refused bool   // the connection was refused: nobody listens
 	Reason  string // of a failure, or a remark
 	Load    *Load  // nil when metrics weren't read in this round
+	// MetricsProblem is why they couldn't be; with neither of the two nobody tried.
+	MetricsProblem string
 }
 
 // Hooks are called with the fleet's lock held, in the order in which things
@@ -88,6 +99,11 @@ type Fleet struct {
 
 type worker struct {
 	Worker
+	listed       Spec   // Spec as the list has it
+	facts        Facts  // that the engine told
+	started      uint64 // of the process, Unix ms; 0 not told
+	beatSequence uint64
+	beatDrain    bool // the last heartbeat asked for a drain
 	probed       bool
 	failures     int
 	wasRefused   bool    // since the last success
@@ -206,7 +222,7 @@ func (f *Fleet) SetList(specs []Spec, now time.Time) (added, removed []string) {
 	for _, s := range specs {
 		w, ok := f.workers[s.Address]
 		if !ok {
-			w = &worker{Worker: Worker{Spec: s, Since: now}}
+			w = &worker{Worker: Worker{Spec: s, Since: now}, listed: s}
 			if s.Generation != 0 {
 				w.Generation, w.source = within(s.Incarnation, s.Generation), genConfigured
 			}
@@ -215,12 +231,13 @@ func (f *Fleet) SetList(specs []Spec, now time.Time) (added, removed []string) {
 			changed = true
 			continue
 		}
-		if w.Spec == s {
+		if w.listed == s {
 			continue
 		}
 		changed = true
-		old := w.Spec
-		w.Spec = s
+		old := w.listed
+		w.listed = s
+		w.fill()
 		if s.Generation != old.Generation && s.Generation != 0 {
 			f.newGeneration(w, s.Generation, genConfigured, now)
 		}
@@ -290,16 +307,19 @@ func (f *Fleet) observeUp(w *worker, o Observation, now time.Time) (urgent bool)
 	w.LastSeen, w.Reason = now, o.Reason
 	if o.Load != nil {
 		l := *o.Load
-		wentBack := w.loadReadOnce && l.Progress < w.progress && w.Load.Known == l.Known
-		w.Load, w.LoadAt, w.loadReadOnce, w.progress = l, now, true, l.Progress
+		// A page without the start tells of another process by its counters alone.
+		wentBack := w.loadReadOnce && l.Progress < w.progress && w.Load.Known == l.Known && w.source == genCounted
+		urgent = f.takeLoad(w, l, now)
+		w.loadReadOnce, w.progress, w.MetricsProblem = true, l.Progress, ""
 		switch {
-		case w.source == genConfigured:
 		case l.StartedMillis != 0:
-			urgent = f.newGeneration(w, l.StartedMillis, genStartTime, now)
+			urgent = f.startedAt(w, l.StartedMillis, now) || urgent
 		case wentBack:
 			w.counted++
-			urgent = f.newGeneration(w, w.counted, genCounted, now)
+			urgent = f.newGeneration(w, w.counted, genCounted, now) || urgent
 		}
+	} else if o.MetricsProblem != "" {
+		w.MetricsProblem = o.MetricsProblem
 	}
 	if w.source == genNone {
 		w.counted = 1
@@ -325,6 +345,8 @@ func (f *Fleet) newGeneration(w *worker, generation uint64, from genFrom, now ti
 	f.retire(w, now)
 	w.Generation, w.source = generation, from
 	w.AvoidUntil, w.AvoidWhy, w.marks = time.Time{}, "", 0
+	w.EvictUntil, w.EvictShare, w.EvictWhy = time.Time{}, 0, ""
+	w.beatSequence, w.beatDrain = 0, false
 	return true
 }
 
@@ -345,7 +367,7 @@ func (f *Fleet) settle(w *worker, now time.Time) bool {
 		state = Unknown
 	case w.failures >= f.cfg.Failures:
 		state = Down
-	case w.Drain || f.drained[w.Address]:
+	case w.Drain || f.drained[w.Address] || w.Load.Asleep || w.drains(now):
 		state = Draining
 	}
 	if state == w.State {
@@ -425,6 +447,9 @@ func (f *Fleet) Tick(now time.Time) {
 	defer f.mu.Unlock()
 	for _, addr := range sortedKeys(f.workers) {
 		w := f.workers[addr]
+		if w.beatDrain && f.settle(w, now) {
+			f.hooks.Changed(true)
+		}
 		if w.State == Down && !w.forgotten && now.Sub(w.Since) >= f.cfg.ForgetDown && w.Ref != 0 {
 			w.forgotten = true
 			f.hooks.Retired(w.Ref)

@@ -123,6 +123,10 @@ func (m *Monitor) Nudge(address string) {
 	}
 }
 
+// jittered takes up to a tenth from d, so that workers listed together aren't
+// asked together for ever.
+func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
+
 func (m *Monitor) probe(ctx context.Context, address string, nudge <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -143,14 +147,13 @@ func (m *Monitor) probe(ctx context.Context, address string, nudge <-chan struct
 			m.prober.scrape(ctx, address, &o)
 			if o.Load == nil {
 				// The scrape failed: only a health check may say "down".
-				why := o.Reason
-				if o = m.prober.health(ctx, address); o.OK && o.Reason == "" {
-					o.Reason = why
-				}
+				why := o.MetricsProblem
+				o = m.prober.health(ctx, address)
+				o.MetricsProblem = why
 			}
 		} else {
 			o = m.prober.round(ctx, address, !up || !now.Before(metricsAt))
-			healthAt = now.Add(m.cfg.IntervalUp)
+			healthAt = now.Add(jittered(m.cfg.IntervalUp))
 		}
 		if ctx.Err() != nil {
 			return
@@ -167,7 +170,7 @@ func (m *Monitor) probe(ctx context.Context, address string, nudge <-chan struct
 		next := healthAt
 		if m.cfg.MetricsPath != "-" {
 			if !now.Before(metricsAt) {
-				metricsAt = now.Add(m.cfg.Metrics)
+				metricsAt = now.Add(jittered(m.cfg.Metrics))
 			}
 			if metricsAt.Before(next) {
 				next = metricsAt

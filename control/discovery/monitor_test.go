@@ -23,9 +23,11 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // engine answers one worker's probes.
 type engine struct {
-	status  int // 0 refuses, -1 hangs
-	metrics string
+	status  int    // 0 refuses, -1 hangs
+	metrics string // hang: no answer
 }
+
+const hang = "hang"
 
 type engines struct {
 	mu   sync.Mutex
@@ -62,6 +64,10 @@ func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	status, body := x.status, "ok"
 	if r.URL.Path == "/metrics" {
+		if x.metrics == hang {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
 		if x.metrics == "" {
 			status = 404
 		}
@@ -201,7 +207,7 @@ func TestAWorkerWithoutMetricsIsHealthy(t *testing.T) {
 	e.set(one, engine{status: 200})
 	monitored(t, e, func(l *live, m *Monitor) {
 		time.Sleep(3 * time.Second)
-		if w := l.worker(one); w.State != Healthy || w.Generation != 1 || !strings.Contains(w.Reason, "/metrics answers 404") {
+		if w := l.worker(one); w.State != Healthy || w.Generation != 1 || w.Reason != "" || w.MetricsProblem != "/metrics answers 404" {
 			t.Errorf("%+v", w)
 		}
 	}, one)

@@ -15,9 +15,9 @@ import (
 type HealthConfig struct {
 	Path         string        // "/health"
 	MetricsPath  string        // "/metrics"; "-" turns scraping off
-	IntervalUp   time.Duration // 1 s
+	IntervalUp   time.Duration // 1 s, less up to a tenth of jitter
 	IntervalDown time.Duration // 500 ms, less up to a fifth of jitter
-	Metrics      time.Duration // between two scrapes of a worker that is up; 500 ms
+	Metrics      time.Duration // between two scrapes of a worker that is up, less up to a tenth of jitter; 500 ms
 	Timeout      time.Duration // of one request; 1 s
 	Failures     int           // failures in a row that mark a worker down; 2
 	// Token is sent as a bearer token, for engines that guard their endpoints.
@@ -63,6 +63,7 @@ func newProber(cfg HealthConfig, transport http.RoundTripper) *prober {
 }
 
 // round checks health, and metrics when asked for and the worker is well.
+// A failed scrape makes nobody ill.
 func (p *prober) round(ctx context.Context, address string, metrics bool) Observation {
 	o := p.health(ctx, address)
 	if o.OK && metrics && p.cfg.MetricsPath != "-" {
@@ -90,19 +91,20 @@ func (p *prober) health(ctx context.Context, address string) Observation {
 
 func (p *prober) scrape(ctx context.Context, address string, o *Observation) {
 	status, page, err := p.get(ctx, address, p.cfg.MetricsPath, maxMetricsBytes)
-	if err == nil && status != http.StatusOK {
+	switch {
+	case err != nil:
+	case status != http.StatusOK:
 		err = fmt.Errorf("%s answers %d", p.cfg.MetricsPath, status)
+	case len(page) == maxMetricsBytes:
+		err = fmt.Errorf("%s is over %d bytes", p.cfg.MetricsPath, maxMetricsBytes-1)
+	default:
+		var l Load
+		if l, err = ParseMetrics(page); err == nil {
+			o.Load = &l
+			return
+		}
 	}
-	if err != nil {
-		o.Reason = "metrics: " + shortError(err)
-		return
-	}
-	l, err := ParseMetrics(page)
-	if err != nil {
-		o.Reason = "metrics: " + shortError(err)
-		return
-	}
-	o.Load = &l
+	o.MetricsProblem = shortError(err)
 }
 
 func (p *prober) get(ctx context.Context, address, path string, limit int64) (status int, body []byte, err error) {

@@ -4,83 +4,209 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"strconv"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 )
 
-// Load is what one scrape of a worker's metrics said.
+// Load is what one scrape of a worker's metrics said. Of an engine with several
+// data-parallel ranks behind one page, requests and tokens are sums over the
+// ranks and shares those of the fullest.
 type Load struct {
-	Running int     // sequences in the batch, summed over the ranks of the page
-	Waiting int     // requests in the engine's queue, summed
-	KVShare float64 // running share of the KV cache, 0..1, the fullest rank
+	Running int     // sequences in the batch
+	Waiting int     // requests in the engine's queue, and those it has taken out of the batch again
+	KVShare float64 // share of the KV cache that running requests hold, 0..1; 0 when idle, however full the cache is
 	// StartedMillis is the process start in Unix milliseconds; 0 not exported.
 	StartedMillis uint64
 	// Progress is the sum of the engine's monotonic token counters. It goes back
 	// only when the process is another one.
 	Progress float64
+	// RemovedTokens counts cached tokens that were pushed out since the start of
+	// the process; it counts with RemovalsKnown only.
+	RemovedTokens float64
+	RemovalsKnown bool
+	// Asleep: the engine has given its weights and its cache up for now.
+	Asleep bool
+	Facts  Facts
 	// Known says that at least one load metric was on the page.
 	Known bool
+}
+
+// Facts is what an engine tells about itself. Zero is not told.
+type Facts struct {
+	CapacityTokens int // of the prefix cache, all ranks
+	BlockTokens    int
+	MaxRunning     int
+	QueueLimit     int
+	CachingOff     bool // the engine keeps no prefixes
 }
 
 type metricKind uint8
 
 const (
-	kindRunning metricKind = iota
+	kindNone metricKind = iota
+	kindRunning
 	kindWaiting
 	kindKV
 	kindStart
 	kindProgress
+	kindRemoved
+	kindCapacity
+	kindBlock
+	kindConfig
+	kindSleep
 )
 
-// engineMetrics: what vLLM and SGLang call the things we read.
+// engineMetrics: what engines call the things we read. vLLM before 0.9 said
+// gpu_cache_usage_perc, and swapped where it now preempts; SGLang's token_usage
+// is the fullest of its pools. vLLM samples the lifetimes of its blocks, so it
+// has no count of removals here: those come with its KV events.
 var engineMetrics = map[string]metricKind{
 	"vllm:num_requests_running":    kindRunning,
 	"vllm:num_requests_waiting":    kindWaiting,
+	"vllm:num_requests_swapped":    kindWaiting,
 	"vllm:kv_cache_usage_perc":     kindKV,
 	"vllm:gpu_cache_usage_perc":    kindKV,
 	"vllm:prompt_tokens_total":     kindProgress,
 	"vllm:generation_tokens_total": kindProgress,
-	"sglang:num_running_reqs":      kindRunning,
-	"sglang:num_queue_reqs":        kindWaiting,
-	"sglang:token_usage":           kindKV,
-	"sglang:prompt_tokens_total":   kindProgress,
-	"process_start_time_seconds":   kindStart,
+	"vllm:cache_config_info":       kindConfig,
+	"vllm:engine_sleep_state":      kindSleep,
+
+	"sglang:num_running_reqs":        kindRunning,
+	"sglang:num_queue_reqs":          kindWaiting,
+	"sglang:num_grammar_queue_reqs":  kindWaiting,
+	"sglang:token_usage":             kindKV,
+	"sglang:prompt_tokens_total":     kindProgress,
+	"sglang:generation_tokens_total": kindProgress,
+	"sglang:evicted_tokens_total":    kindRemoved,
+	"sglang:max_total_num_tokens":    kindCapacity,
+	"sglang:page_size":               kindBlock,
+	"sglang:cache_config_info":       kindConfig,
+
+	"process_start_time_seconds": kindStart,
 }
 
 // ParseMetrics reads a worker's metrics page in the Prometheus text format.
 // Only the lines of known names are parsed: an engine's page is mostly
 // histograms that nobody here asks for.
 func ParseMetrics(page []byte) (Load, error) {
-	var l Load
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(wantedLines(page)))
 	if err != nil {
-		return l, fmt.Errorf("read metrics page: %w", err)
+		return Load{}, fmt.Errorf("read metrics page: %w", err)
 	}
+	var l Load
 	for name, family := range families {
-		kind := engineMetrics[name]
-		for _, m := range family.GetMetric() {
+		l.take(engineMetrics[name], family.GetMetric())
+	}
+	return l, nil
+}
+
+func (l *Load) take(kind metricKind, metrics []*dto.Metric) {
+	switch kind {
+	case kindRunning, kindWaiting, kindKV:
+		sum, most, any := byRank(metrics)
+		l.Known = l.Known || any
+		switch kind {
+		case kindRunning:
+			l.Running = clampInt(float64(l.Running) + sum)
+		case kindWaiting:
+			l.Waiting = clampInt(float64(l.Waiting) + sum)
+		default:
+			l.KVShare = max(l.KVShare, min(most, 1))
+		}
+	case kindCapacity, kindBlock:
+		sum, most, _ := byRank(metrics)
+		if kind == kindCapacity {
+			l.Facts.CapacityTokens = clampTokens(sum)
+		} else {
+			l.Facts.BlockTokens = clampInt(most)
+		}
+	case kindConfig:
+		l.Facts.configured(metrics)
+	case kindSleep:
+		for _, m := range metrics {
+			v, ok := sample(m)
+			l.Asleep = l.Asleep || ok && v > 0 && label(m, "sleep_state") != "awake"
+		}
+	default:
+		for _, m := range metrics {
 			v, ok := sample(m)
 			if !ok {
 				continue
 			}
 			switch kind {
-			case kindRunning:
-				l.Running, l.Known = l.Running+clampInt(v), true
-			case kindWaiting:
-				l.Waiting, l.Known = l.Waiting+clampInt(v), true
-			case kindKV:
-				l.KVShare, l.Known = max(l.KVShare, min(v, 1)), true
 			case kindStart:
 				l.StartedMillis = max(l.StartedMillis, uint64(min(v*1000, 1<<52)))
 			case kindProgress:
 				l.Progress += v
+			case kindRemoved:
+				l.RemovedTokens, l.RemovalsKnown = l.RemovedTokens+v, true
 			}
 		}
 	}
-	return l, nil
+}
+
+// configured reads an engine's info metric, whose labels are its settings.
+func (f *Facts) configured(metrics []*dto.Metric) {
+	f.CachingOff = len(metrics) > 0
+	for _, m := range metrics {
+		f.CachingOff = f.CachingOff && label(m, "enable_prefix_caching") == "False"
+		block := number(m, "block_size", "page_size")
+		f.BlockTokens = max(f.BlockTokens, clampInt(block))
+		tokens := number(m, "kv_cache_size_tokens")
+		if tokens == 0 {
+			tokens = block * number(m, "num_gpu_blocks", "num_pages")
+		}
+		f.CapacityTokens = clampTokens(float64(f.CapacityTokens) + tokens)
+	}
+}
+
+// rankLabels name the data-parallel rank of a sample: vLLM's and SGLang's.
+var rankLabels = []string{"engine", "dp_rank"}
+
+// byRank sums over the ranks and finds the largest. The other labels of a rank
+// (tensor-parallel ranks, priorities beside their total) tell the same thing
+// again, so of those the largest counts.
+func byRank(metrics []*dto.Metric) (sum, most float64, any bool) {
+	ranks := map[string]float64{}
+	for _, m := range metrics {
+		v, ok := sample(m)
+		if !ok {
+			continue
+		}
+		rank := ""
+		for _, name := range rankLabels {
+			rank += label(m, name) + "\x00"
+		}
+		ranks[rank] = max(ranks[rank], v)
+		any = true
+	}
+	for _, v := range ranks {
+		sum, most = sum+v, max(most, v)
+	}
+	return sum, most, any
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, pair := range m.GetLabel() {
+		if pair.GetName() == name {
+			return pair.GetValue()
+		}
+	}
+	return ""
+}
+
+// number is the first of the labels that holds a positive number, else 0.
+func number(m *dto.Metric, names ...string) float64 {
+	for _, name := range names {
+		if v, err := strconv.ParseFloat(label(m, name), 64); err == nil && v > 0 && v < 1<<40 {
+			return v
+		}
+	}
+	return 0
 }
 
 func wantedLines(page []byte) []byte {
@@ -96,7 +222,7 @@ func wantedLines(page []byte) []byte {
 		if i := bytes.IndexAny(line, "{ \t"); i >= 0 {
 			name = line[:i]
 		}
-		if _, ok := engineMetrics[string(name)]; ok {
+		if engineMetrics[string(name)] != kindNone {
 			out = append(append(out, line...), '\n')
 		}
 	}
@@ -121,4 +247,5 @@ func sample(m *dto.Metric) (float64, bool) {
 	return v, true
 }
 
-func clampInt(v float64) int { return int(min(v, 65535)) }
+func clampInt(v float64) int    { return int(min(v, 65535)) }
+func clampTokens(v float64) int { return int(min(v, 1<<31)) }

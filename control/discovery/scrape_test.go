@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -21,7 +22,30 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 			"vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 2\nvllm:gpu_cache_usage_perc{engine=\"0\"} 0.1\nvllm:gpu_cache_usage_perc{engine=\"1\"} 0.9\n",
 			Load{Running: 3, KVShare: 0.9, Known: true},
 		},
-		"sglang":         {"sglang:num_running_reqs 7\nsglang:num_queue_reqs 8\nsglang:token_usage 0.5", Load{Running: 7, Waiting: 8, KVShare: 0.5, Known: true}},
+		"sglang": {"sglang:num_running_reqs 7\nsglang:num_queue_reqs 8\nsglang:token_usage 0.5", Load{Running: 7, Waiting: 8, KVShare: 0.5, Known: true}},
+		"vllm before 0.9, two queues": {
+			"vllm:num_requests_waiting 2\nvllm:num_requests_swapped 3\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\",enable_prefix_caching=\"True\"} 1\n",
+			Load{Waiting: 5, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 16}},
+		},
+		"vllm without a prefix cache": {
+			"vllm:cache_config_info{block_size=\"32\",num_gpu_blocks=\"None\",kv_cache_size_tokens=\"4096\",enable_prefix_caching=\"False\"} 1\n",
+			Load{Facts: Facts{CapacityTokens: 4096, BlockTokens: 32, CachingOff: true}},
+		},
+		"vllm asleep": {
+			"vllm:engine_sleep_state{sleep_state=\"awake\"} 0\nvllm:engine_sleep_state{sleep_state=\"weights_offloaded\"} 1\nvllm:engine_sleep_state{sleep_state=\"discard_all\"} 0\n",
+			Load{Asleep: true},
+		},
+		"sglang, every tensor-parallel rank": {
+			"sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\"} 4\nsglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"1\"} 4\nsglang:num_running_reqs{dp_rank=\"1\",tp_rank=\"2\"} 1\n" +
+				"sglang:max_total_num_tokens{dp_rank=\"0\",tp_rank=\"0\"} 8000\nsglang:max_total_num_tokens{dp_rank=\"0\",tp_rank=\"1\"} 8000\nsglang:max_total_num_tokens{dp_rank=\"1\",tp_rank=\"2\"} 8000\n" +
+				"sglang:page_size{dp_rank=\"0\"} 64\nsglang:token_usage{dp_rank=\"0\"} 0.5\nsglang:token_usage{dp_rank=\"1\"} 0.25\n" +
+				"sglang:evicted_tokens_total{cache_type=\"RadixCache\"} 300\n",
+			Load{Running: 5, KVShare: 0.5, RemovedTokens: 300, RemovalsKnown: true, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 64}},
+		},
+		"sglang, a total and its priorities": {
+			"sglang:num_queue_reqs{priority=\"\"} 7\nsglang:num_queue_reqs{priority=\"0\"} 4\nsglang:num_queue_reqs{priority=\"1\"} 3\nsglang:num_grammar_queue_reqs 1\n",
+			Load{Waiting: 8, Known: true},
+		},
 		"another engine": {"foo 1\n", Load{}},
 		"nothing":        {"", Load{}},
 		"absurd":         {"vllm:num_requests_running -5\nvllm:num_requests_waiting 1e300\nvllm:kv_cache_usage_perc NaN\n", Load{Waiting: 65535, Known: true}},
@@ -40,11 +64,45 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 	}
 }
 
+func recordedPage(tb testing.TB) []byte {
+	tb.Helper()
+	page, err := os.ReadFile("testdata/vllm-0.32-dp2.txt")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return page
+}
+
+func TestARecordedPageOfTwoRanksIsRead(t *testing.T) {
+	got, err := ParseMetrics(recordedPage(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Load{
+		StartedMillis: 1_795_968_827_490, Progress: 700 + 7, Known: true,
+		Facts: Facts{CapacityTokens: 2 * 6400, BlockTokens: 32},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func BenchmarkParseMetrics(b *testing.B) {
+	page := recordedPage(b)
+	b.SetBytes(int64(len(page)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseMetrics(page); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func FuzzParseMetrics(f *testing.F) {
 	f.Add([]byte("vllm:num_requests_running{a=\"b\"} 3\nsglang:token_usage 0.5"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := ParseMetrics(b)
-		if err == nil && (l.KVShare < 0 || l.KVShare > 1 || l.Running < 0 || l.Waiting < 0) {
+		if err == nil && (l.KVShare < 0 || l.KVShare > 1 || l.Running < 0 || l.Waiting < 0 || l.Facts.CapacityTokens < 0 || l.Facts.BlockTokens < 0) {
 			t.Errorf("%+v", l)
 		}
 	})

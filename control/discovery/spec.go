@@ -36,6 +36,8 @@ type Spec struct {
 	CapacityAssumed bool `yaml:"-" json:"-"`
 	// BlockTokens is the engine's cache block in tokens; DefaultBlockTokens when 0.
 	BlockTokens int `yaml:"block_tokens" json:"block_tokens,omitempty"`
+	// BlockAssumed: BlockTokens is the default, because nobody said better.
+	BlockAssumed bool `yaml:"-" json:"-"`
 	// PrefillTokensPerSecond is the starting point of the learned rate; 0 unknown.
 	PrefillTokensPerSecond float64 `yaml:"prefill_tokens_per_second" json:"prefill_tokens_per_second,omitempty"`
 	// Generation names the process behind the address (a pod uid's hash, say).
@@ -170,6 +172,7 @@ func check(source string, in []Spec, lines []int) ([]Spec, error) {
 			bad("pool", fmt.Sprintf("%q is not a pool name", s.Pool), "1 to 40 of a-z, 0-9 and -")
 		}
 		s.CapacityAssumed = s.CapacityAssumed || s.CapacityTokens == 0
+		s.BlockAssumed = s.BlockAssumed || s.BlockTokens == 0
 		for _, f := range []struct {
 			name  string
 			value *int

@@ -28,8 +28,8 @@ workers:
 	}
 	want := []Spec{
 		{Address: "10.0.0.1:8000", Pool: "chat", MaxRunning: 64, QueueLimit: 256, CapacityTokens: 192000, BlockTokens: 32, PrefillTokensPerSecond: 20000.5, Generation: 7, Drain: true},
-		{Address: "[::1]:9001", Pool: "default", CapacityTokens: DefaultCapacityTokens, CapacityAssumed: true, BlockTokens: 16},
-		{Address: "10.0.0.3:80", Pool: "default", CapacityTokens: DefaultCapacityTokens, CapacityAssumed: true, BlockTokens: 16},
+		{Address: "[::1]:9001", Pool: "default", CapacityTokens: DefaultCapacityTokens, CapacityAssumed: true, BlockTokens: 16, BlockAssumed: true},
+		{Address: "10.0.0.3:80", Pool: "default", CapacityTokens: DefaultCapacityTokens, CapacityAssumed: true, BlockTokens: 16, BlockAssumed: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

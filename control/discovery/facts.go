@@ -1,0 +1,64 @@
+package discovery
+
+import "time"
+
+// learn takes what an engine tells about itself for what the list leaves open.
+// What isn't told now stays as it was told before. True when something changed.
+func (f *Fleet) learn(w *worker, told Facts) bool {
+	for _, field := range []struct{ known, told *int }{
+		{&w.facts.CapacityTokens, &told.CapacityTokens},
+		{&w.facts.BlockTokens, &told.BlockTokens},
+		{&w.facts.MaxRunning, &told.MaxRunning},
+		{&w.facts.QueueLimit, &told.QueueLimit},
+	} {
+		if *field.told == 0 {
+			*field.told = *field.known
+		}
+	}
+	if told == w.facts {
+		return false
+	}
+	w.facts = told
+	was := w.Spec
+	w.fill()
+	if w.Spec == was {
+		return false
+	}
+	if w.Ref != 0 {
+		f.hooks.Updated(w.Worker)
+	}
+	return true
+}
+
+// fill makes the spec in force of the listed one and of what the engine told.
+func (w *worker) fill() {
+	w.Spec, w.CachingOff = w.listed, w.facts.CachingOff
+	if w.CapacityAssumed && w.facts.CapacityTokens > 0 {
+		w.CapacityTokens, w.CapacityAssumed = w.facts.CapacityTokens, false
+	}
+	if w.BlockAssumed && w.facts.BlockTokens > 0 {
+		w.BlockTokens, w.BlockAssumed = w.facts.BlockTokens, false
+	}
+	if w.MaxRunning == 0 {
+		w.MaxRunning = w.facts.MaxRunning
+	}
+	if w.QueueLimit == 0 {
+		w.QueueLimit = w.facts.QueueLimit
+	}
+}
+
+// takeLoad keeps a load report unless a later one is known. True when gateways
+// should hear of it at once.
+func (f *Fleet) takeLoad(w *worker, l Load, at time.Time) (urgent bool) {
+	if at.Before(w.LoadAt) {
+		return false
+	}
+	if l.Asleep && !w.Load.Asleep && w.Ref != 0 {
+		// An engine that sleeps has let its cache go.
+		f.hooks.Retired(w.Ref)
+		f.hooks.Added(w.Worker)
+		urgent = true
+	}
+	w.Load, w.LoadAt = l, at
+	return f.learn(w, l.Facts) || urgent
+}
