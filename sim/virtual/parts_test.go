@@ -114,8 +114,8 @@ func TestWhatAPeerRemembersIsBounded(t *testing.T) {
 			r.blocks = append(r.blocks, engine.BlockHash(v+1))
 		}
 		s.note(r, round%2)
-		if s.held[0] > 100 || s.held[1] > 100 || len(s.order[0]) > 2000 || len(s.seen) > 200 {
-			t.Fatalf("round %d: %v held, %d in order, %d seen", round, s.held, len(s.order[0]), len(s.seen))
+		if s.held[0] > 100 || s.held[1] > 100 || len(s.order[0]) > 2000 || len(s.line) > 200 {
+			t.Fatalf("round %d: %v held, %d in order, %d lines", round, s.held, len(s.order[0]), len(s.line))
 		}
 	}
 	tokens := make([]int, 2)

@@ -25,7 +25,10 @@ func Peers() []PolicyKind {
 type sent struct {
 	stride int // blocks of 16 tokens to one of the rule's
 	limit  int // per worker
-	seen   map[engine.BlockHash]map[int]uint64
+	line   map[engine.BlockHash]int32
+	used   []uint64      // when each worker was last sent the block of a line, 0 never: one row a line
+	holds  []int         // by line: workers that were sent it
+	spare  []int32       // lines that no worker holds
 	order  [][]sentEntry // by worker, oldest first
 	held   []int
 	clock  uint64
@@ -33,11 +36,21 @@ type sent struct {
 
 type sentEntry struct {
 	hash engine.BlockHash
+	line int32
 	at   uint64
 }
 
 func newSent(workers, stride, limit int) *sent {
-	return &sent{stride: stride, limit: limit, seen: map[engine.BlockHash]map[int]uint64{}, order: make([][]sentEntry, workers), held: make([]int, workers)}
+	return &sent{
+		stride: stride, limit: limit, line: map[engine.BlockHash]int32{},
+		order: make([][]sentEntry, workers), held: make([]int, workers),
+	}
+}
+
+// row is when each worker was last sent the block of a line.
+func (s *sent) row(line int32) []uint64 {
+	n := len(s.held)
+	return s.used[int(line)*n:][:n]
 }
 
 // match fills in how many tokens of the prompt each worker was sent before.
@@ -45,10 +58,13 @@ func (s *sent) match(r *Request, tokens []int) {
 	clear(tokens)
 	blocks := r.promptBlocks()
 	for i := s.stride; i <= len(blocks); i += s.stride {
-		workers := s.seen[blocks[i-1]]
+		line, known := s.line[blocks[i-1]]
+		if !known {
+			return
+		}
 		any := false
-		for w := range workers {
-			if tokens[w] == (i-s.stride)*engine.BlockTokens {
+		for w, at := range s.row(line) {
+			if at != 0 && tokens[w] == (i-s.stride)*engine.BlockTokens {
 				tokens[w] = i * engine.BlockTokens
 				any = true
 			}
@@ -59,39 +75,63 @@ func (s *sent) match(r *Request, tokens []int) {
 	}
 }
 
+// lineOf finds or makes the line of a block.
+func (s *sent) lineOf(h engine.BlockHash) int32 {
+	line, known := s.line[h]
+	if known {
+		return line
+	}
+	if n := len(s.spare); n > 0 {
+		line, s.spare = s.spare[n-1], s.spare[:n-1]
+	} else {
+		line = int32(len(s.holds))
+		s.holds = append(s.holds, 0)
+		s.used = append(s.used, make([]uint64, len(s.held))...)
+	}
+	s.line[h] = line
+	return line
+}
+
 // note remembers a prompt.
 func (s *sent) note(r *Request, worker int) {
 	blocks := r.promptBlocks()
 	for i := s.stride; i <= len(blocks); i += s.stride {
 		h := blocks[i-1]
-		m := s.seen[h]
-		if m == nil {
-			m = map[int]uint64{}
-			s.seen[h] = m
-		}
-		if m[worker] == 0 {
+		line := s.lineOf(h)
+		at := &s.row(line)[worker]
+		if *at == 0 {
 			s.held[worker]++
+			s.holds[line]++
 		}
 		s.clock++
-		m[worker] = s.clock
-		s.order[worker] = append(s.order[worker], sentEntry{h, s.clock})
+		*at = s.clock
+		s.order[worker] = append(s.order[worker], sentEntry{h, line, s.clock})
 	}
 	order := s.order[worker]
 	for s.held[worker] > s.limit {
-		e := order[0]
+		s.forget(order[0], worker)
 		order = order[1:]
-		if m := s.seen[e.hash]; m[worker] == e.at { // not used again since
-			delete(m, worker)
-			s.held[worker]--
-			if len(m) == 0 {
-				delete(s.seen, e.hash)
-			}
-		}
 	}
 	if len(order) > 2*s.held[worker]+1024 { // mostly entries that were used again
-		order = slices.DeleteFunc(slices.Clone(order), func(e sentEntry) bool { return s.seen[e.hash][worker] != e.at })
+		order = slices.DeleteFunc(slices.Clone(order), func(e sentEntry) bool { return s.row(e.line)[worker] != e.at })
 	}
 	s.order[worker] = order
+}
+
+// forget drops a worker's block, unless it was used again since. The clock's
+// values are never given twice, so a line that names another block by now
+// doesn't match.
+func (s *sent) forget(e sentEntry, worker int) {
+	at := &s.row(e.line)[worker]
+	if *at != e.at {
+		return
+	}
+	*at = 0
+	s.held[worker]--
+	if s.holds[e.line]--; s.holds[e.line] == 0 {
+		delete(s.line, e.hash)
+		s.spare = append(s.spare, e.line)
+	}
 }
 
 // peer is what the rules of other routers share.
