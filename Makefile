@@ -31,6 +31,8 @@ SOAK     ?=
 # Of make conformance: -rewrite, -only REGEXP, -table FILE.
 CONFORMANCE ?=
 PIECES   ?= 200000
+# Of make test-engine: -figures FILE, -events N, -requests N, -run REGEXP.
+ENGINE   ?=
 
 # Folders of a list that exist, as Go patterns.
 rooms = $(foreach d,$(1),$(if $(wildcard $(d)),./$(d)/...))
@@ -86,7 +88,7 @@ format: ## Format the source
 check-lint:
 	@echo "vet and lint, natively and as wasm"
 	@$(GO) vet ./...
-	@if [ -d integration/envoy ]; then $(GO) vet -tags envoy ./integration/...; fi
+	@$(GO) vet -tags envoy,engine ./integration/...
 	@$(TOOL) golangci-lint config verify
 	@$(TOOL) golangci-lint run ./...
 	@lint="$$($(TOOL) -n golangci-lint)"; GOOS=wasip1 GOARCH=wasm "$$lint" run --tests=false --disable=unused $(call rooms,$(MODULE))
@@ -130,6 +132,11 @@ envoy-test: build wasm ## Prove the filter in real Envoys: ENVOY=1.40.0,1.36.2
 .PHONY: conformance
 conformance: ## Compare hostsim with real Envoys in every scenario: ENVOY=1.40.0,1.36.2
 	ENVOY='$(ENVOY)' $(GO) test ./integration/conformance -tags envoy -count=1 -timeout 60m -v -run TestEnvoy $(CONFORMANCE)
+
+.PHONY: test-engine
+test-engine: ## Prove tokens, table and routing on a real vLLM, behind the gateway and Envoy (6 GB of cache)
+	@$(GO) run ./integration/engine/install
+	$(GO) test ./integration/engine -tags engine -count=1 -timeout 90m -v $(ENGINE)
 
 .PHONY: istio-test
 istio-test: ## Check the Istio examples against Istio's own definitions

@@ -1,0 +1,214 @@
+//go:build engine
+
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// reported bounds the time after which no prediction is left that the engine
+// hasn't confirmed: the control service gives an answered prompt 30 s.
+const reported = 75 * time.Second
+
+// knownByReplay: engines that have worked before the control service started.
+func knownByReplay(r *rig) {
+	r.agree(20 * time.Second)
+	for _, w := range r.workers {
+		e := r.status(w).Events
+		if e.Lost != 0 || e.Missed != 0 || e.Bad != 0 || e.UnknownParents != 0 {
+			r.t.Errorf("engine %s: %+v", w.Name, e)
+		}
+		if e.Endpoint == "" || w.events == nil && e.Endpoint != w.Events {
+			r.t.Errorf("engine %s publishes at %s, followed is %s", w.Name, w.Events, e.Endpoint)
+		}
+	}
+}
+
+// firstTurn: eight conversations, each on the engine that it was routed to.
+func firstTurn(r *rig) {
+	r.home = nil
+	used := map[string]bool{}
+	for i := range 8 {
+		t := newTalk(seed(r, 100+i), 250)
+		before := r.counts()
+		a := r.mustAsk(t.request)
+		if a.cached > 0 || a.predicted > 0 {
+			r.t.Errorf("conversation %d is new, and %d tokens were predicted to be cached, %d were", i, a.predicted, a.cached)
+		}
+		t.home = r.whoStored(before)
+		if t.home != a.chosen {
+			r.t.Errorf("conversation %d: %s was chosen, %s has stored it", i, a.chosen, t.home)
+		}
+		used[t.home] = true
+		t.heard(a.text)
+		r.home = append(r.home, t)
+	}
+	if len(used) != len(r.workers) {
+		r.t.Errorf("eight conversations all went to %v", used)
+	}
+	r.agree(reported)
+}
+
+// seed tells the prompts of the fronts apart: both meet the same engines.
+func seed(r *rig, n int) uint64 { return uint64(n)<<8 | uint64(len(r.front)) }
+
+// counts is how many batches each engine has published.
+func (r *rig) counts() []int {
+	r.t.Helper()
+	var out []int
+	for _, w := range r.workers {
+		batches, err := w.recorder.Batches()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		out = append(out, len(batches))
+	}
+	return out
+}
+
+// whoStored is the address of the engine that has published since, by its own
+// events.
+func (r *rig) whoStored(before []int) (address string) {
+	r.t.Helper()
+	r.eventually(5*time.Second, "an engine tells what it has stored", func() error {
+		for i, n := range r.counts() {
+			if n > before[i] {
+				address = r.workers[i].Address
+				return nil
+			}
+		}
+		return fmt.Errorf("none has published")
+	})
+	return address
+}
+
+// secondTurn: the conversations go on, as whole answers and as streams.
+func secondTurn(r *rig) {
+	for i, t := range r.home {
+		t.question()
+		q := t.request
+		q.stream = i%2 == 0
+		a := r.mustAsk(q)
+		if a.chosen != t.home {
+			r.t.Errorf("conversation %d is at %s, its second turn went to %s (%s)", i, t.home, a.chosen, a.explained)
+		}
+		if a.predicted < a.prompt/2 || a.cached < a.predicted {
+			r.t.Errorf("conversation %d: %d of %d tokens were predicted to be cached, the engine says %d", i, a.predicted, a.prompt, a.cached)
+		}
+		t.heard(a.text)
+	}
+	r.eventually(5*time.Second, "the workers are trusted", func() error {
+		c := r.control.Status().Counters
+		if c.CameTrueTokens == 0 || c.CameTrueTokens < c.PredictedTokens*99/100 {
+			return fmt.Errorf("of %d predicted tokens %d came true", c.PredictedTokens, c.CameTrueTokens)
+		}
+		return nil
+	})
+	r.agree(reported)
+}
+
+// saltIsolates: one prompt under two salts and under none.
+func saltIsolates(r *rig) {
+	t := newTalk(seed(r, 200), 250)
+	r.isolated([]request{
+		{messages: t.messages, salt: "tenant-a"},
+		{messages: t.messages, salt: "tenant-b"},
+		{messages: t.messages},
+	})
+}
+
+// adapterIsolates: one prompt for the model, its adapter, and the adapter under a
+// salt.
+func adapterIsolates(r *rig) {
+	t := newTalk(seed(r, 201), 250)
+	r.isolated([]request{
+		{messages: t.messages},
+		{messages: t.messages, model: AdapterName},
+		{messages: t.messages, model: AdapterName, salt: "tenant-a"},
+	})
+}
+
+// isolated asks each variant of a prompt twice: the first time nothing is found,
+// by the table or by the engine, the second time both find it, and then the
+// table agrees with the events.
+func (r *rig) isolated(variants []request) {
+	r.t.Helper()
+	for i, v := range variants {
+		a := r.mustAsk(v)
+		if a.predicted > 0 || a.cached > 0 {
+			r.t.Errorf("variant %d is new: %d tokens were predicted to be cached, %d were", i, a.predicted, a.cached)
+		}
+	}
+	r.settled()
+	for i, v := range variants {
+		a := r.mustAsk(v)
+		if a.predicted == 0 || a.cached < a.predicted {
+			r.t.Errorf("variant %d again: %d of %d tokens were predicted to be cached, the engine says %d", i, a.predicted, a.prompt, a.cached)
+		}
+	}
+	r.agree(reported)
+}
+
+// settled waits until what just happened is in every table.
+func (r *rig) settled() { <-time.After(time.Second) }
+
+// evictionRemoves: other prompts push the conversations out.
+func evictionRemoves(r *rig) {
+	r.flood()
+	for _, w := range r.workers {
+		h := r.holdings(w)
+		if h.removed == 0 || h.Blocks() > blocks {
+			r.t.Errorf("engine %s: %d of %d blocks, %d were evicted", w.Name, h.Blocks(), blocks, h.removed)
+		}
+	}
+	r.agree(reported)
+	for i, t := range r.home {
+		q := t.request
+		q.messages = append(q.messages[:len(q.messages):len(q.messages)], message{"user", "still there?"})
+		if a := r.mustAsk(q); a.predicted > 0 || a.cached > 0 {
+			r.t.Errorf("conversation %d was evicted: %d tokens were predicted to be cached, %d were", i, a.predicted, a.cached)
+		}
+	}
+}
+
+// flood fills each engine's cache with prompts that nobody asks for again.
+func (r *rig) flood() {
+	r.t.Helper()
+	words := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	const prompt = 960
+	for range blocks*BlockTokens/prompt + 2 {
+		for _, w := range r.workers {
+			if err := r.complete(w, ids(words, prompt)); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// resetClears: the engine says so with its next step.
+func resetClears(r *rig) {
+	words := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for _, w := range r.workers {
+		clears := r.holdings(w).clears
+		if _, err := w.Post(r.t.Context(), "/reset_prefix_cache", nil); err != nil {
+			r.t.Fatal(err)
+		}
+		if err := r.complete(w, ids(words, 100)); err != nil {
+			r.t.Fatal(err)
+		}
+		r.eventually(5*time.Second, "the engine tells of the reset", func() error {
+			if h := r.holdings(w); h.clears == clears || h.Blocks() > 3 {
+				return fmt.Errorf("%d clears, %d blocks", h.clears, h.Blocks())
+			}
+			return nil
+		})
+	}
+	r.agree(5 * time.Second)
+	for _, w := range r.workers {
+		if n := r.status(w).Entries; n > 1 {
+			r.t.Errorf("engine %s was cleared, and has %d entries for a prompt of 100 tokens", w.Name, n)
+		}
+	}
+}

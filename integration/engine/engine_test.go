@@ -1,0 +1,122 @@
+//go:build engine
+
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// blocks of each engine's prefix cache: some twenty conversations.
+const blocks = 320
+
+// replayBatches is more than a run publishes.
+const replayBatches = 20_000
+
+// TestEngine plays every scenario on two engines behind the embedded gateway, and
+// again behind Envoy.
+func TestEngine(t *testing.T) {
+	workers := startWorkers(t)
+	for _, front := range []struct {
+		name  string
+		start func(*rig)
+		last  []scenario
+	}{
+		{"gateway", startGateway, []scenario{
+			{"an engine that is terminated mid-stream ends in an error and is avoided", terminated},
+			{"a restarted engine begins with nothing and is used again", restarted},
+		}},
+		{"envoy", startEnvoy, []scenario{
+			{"an engine that stops mid-stream ends in an error, is avoided, and comes back", stopped},
+		}},
+	} {
+		t.Run(front.name, func(t *testing.T) {
+			r := &rig{t: t, front: front.name, workers: workers}
+			r.startControl()
+			front.start(r)
+			r.waitExact()
+			for _, s := range append(scenarios[:len(scenarios):len(scenarios)], front.last...) {
+				r.play(s)
+			}
+		})
+	}
+}
+
+// scenario is one subtest, named by what it proves.
+type scenario struct {
+	name string
+	body func(*rig)
+}
+
+var scenarios = []scenario{
+	{"what was published before is known by replay", knownByReplay},
+	{"the engine's tokens are ours", tokensAgree},
+	{"the scraped load is the engine's", loadAgrees},
+	{"after the first turn the table holds what the engine reported, and nothing else", firstTurn},
+	{"the second turn goes to the holder and cached_tokens confirms it", secondTurn},
+	{"prompts under another cache_salt find nothing", saltIsolates},
+	{"prompts for an adapter find nothing of the base model's, nor the other way round", adapterIsolates},
+	{"what the engine evicts leaves the table", evictionRemoves},
+	{"a reset of the prefix cache clears the table", resetClears},
+	{"what was published while the connection was cut is replayed", replayed},
+	{"events are usable soon, and predictions come true", figures},
+}
+
+func (r *rig) play(s scenario) {
+	r.t.Run(s.name, func(t *testing.T) {
+		outer := r.t
+		r.t = t
+		began := time.Now()
+		defer func() {
+			r.t = outer
+			verdict := "ok"
+			if t.Failed() {
+				verdict = "FAILED"
+			}
+			fmt.Printf("%-8s %-6s %5.1f s  %s\n", r.front, verdict, time.Since(began).Seconds(), s.name)
+		}()
+		s.body(r)
+	})
+}
+
+// startWorkers runs two engines, each with a recorder. The control service
+// discovers the first one's events and reaches the second's through cutters.
+func startWorkers(t *testing.T) []*worker {
+	workers := make([]*worker, 2)
+	failed := make([]error, len(workers))
+	var starting sync.WaitGroup
+	began := time.Now()
+	for i := range workers {
+		p, err := New(Options{Home: installed.home, Model: installed.model, Name: string(rune('a' + i)), Blocks: blocks, ReplayBatches: replayBatches})
+		if err != nil {
+			t.Fatal(err)
+		}
+		workers[i] = &worker{Process: p}
+		t.Cleanup(func() {
+			p.Kill()
+			if t.Failed() {
+				t.Logf("the log of engine %s is kept in %s", p.Name, p.Log())
+				return
+			}
+			p.RemoveLog()
+		})
+		starting.Go(func() { failed[i] = p.Run(t.Context()) })
+	}
+	starting.Wait()
+	for i, w := range workers {
+		if failed[i] != nil {
+			t.Fatal(failed[i])
+		}
+		var err error
+		if w.recorder, err = Record(w.Process); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.recorder.Stop)
+	}
+	fmt.Printf("two engines are healthy after %v\n", time.Since(began).Round(time.Second))
+	w := workers[1]
+	w.events, w.replay = newCutter(t, w.Events), newCutter(t, w.Replay)
+	return workers
+}
