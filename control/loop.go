@@ -114,14 +114,13 @@ func (s *Service) publishLoads(now time.Time) {
 				KVShare: float32(w.Load.KVShare), Trust: 1,
 				FleetInFlight: totals[w.Ref].Requests, FleetUncachedTokens: totals[w.Ref].UncachedTokens,
 			},
-			At: w.LoadAt,
-		}
-		if r.At.IsZero() {
-			// Nobody exports its load; that it answered is all there is to know.
-			r.At = w.LastSeen
+			At: s.reportedAt(&w),
 		}
 		if w.AvoidUntil.After(now) {
 			r.AvoidUntil = w.AvoidUntil
+		}
+		if w.EvictUntil.After(now) {
+			r.EvictUntil, r.EvictShare = w.EvictUntil, float32(w.EvictShare)
 		}
 		if st, ok := s.index.Worker(w.Ref, now); ok {
 			r.TailAt = st.TailAt
@@ -133,10 +132,29 @@ func (s *Service) publishLoads(now time.Time) {
 	s.table.SetLoads(records, now)
 }
 
+// reportedAt is when a worker told its load. One that answers is not silent, even
+// if its load is old: then it counts as just so old that the load is nothing but
+// the fleet's mean. Where nobody exports a load, that it answered is all there is
+// to know.
+func (s *Service) reportedAt(w *discovery.Worker) time.Time {
+	if w.LoadAt.IsZero() {
+		return w.LastSeen
+	}
+	at := w.LoadAt
+	if pool := s.policy.Load().parsed.ByName(w.Pool); pool != nil {
+		known := w.LastSeen.Add(-min(pool.Policy.LoadDecay, pool.Policy.Lease*3/4))
+		if known.After(at) {
+			at = known
+		}
+	}
+	return at
+}
+
 // housekeeping runs once a second.
 func (s *Service) housekeeping(now time.Time) {
 	s.index.Tick(now)
 	s.gateways.List(now)
+	s.ageBeats(now)
 	if s.learning.Load() && !now.Before(s.learnUntil) {
 		s.learning.Store(false)
 		s.log.Info("learning is over", "entries", s.table.Stats().Entries)

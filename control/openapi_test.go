@@ -100,6 +100,18 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 		try("pages", "GET", fmt.Sprintf("/v1/table/pages?epoch=%d&bits=10&range=0", epoch), "", nil, token, 200)
 		try("pages of another epoch", "GET", "/v1/table/pages?epoch=1&bits=10&range=0", "", nil, token, 409)
 		try("batch", "POST", "/v1/batch", octets, g.frame(nil, record), token, 200)
+		beat := func(fields string) []byte { return []byte(`{"worker":"` + alpha + `",` + fields + `}`) }
+		try("heartbeat", "POST", "/v1/heartbeat", json, beat(`"sequence":1,"started_ms":1000000,"state":"serving","load":{"age_ms":12.5,"running":3,"waiting":1,"kv_share":0.5,"utilization":0.1},"engine":{"max_running":8,"queue_limit":4,"capacity_tokens":1000,"block_tokens":16,"prefix_caching":true},"cache":{"cleared":true,"paths":[[{"fingerprint":"00000000000000aA","units":4}]],"removed":["00000000000000bb"]},"eviction":{"in_ms":10,"for_ms":20,"share":0.5,"reason":"test"}`), token, 200)
+		try("heartbeat with tokens", "POST", "/v1/heartbeat", json, beat(`"sequence":2,"cache":{"complete":true,"prefixes":[{"model":"m","cache_salt":"s","tokens":[1,2,3]}]}`), token, 200)
+		try("status with heartbeats", "GET", "/v1/status", "", nil, token, 200)
+		try("repeated heartbeat", "POST", "/v1/heartbeat", json, beat(`"sequence":2`), token, 200)
+		try("heartbeat of before", "POST", "/v1/heartbeat", json, beat(`"sequence":3,"started_ms":1000`), token, 409)
+		try("heartbeat of nobody", "POST", "/v1/heartbeat", json, []byte(`{"worker":"10.9.9.9:1","sequence":1}`), token, 404)
+		try("heartbeat without sequence", "POST", "/v1/heartbeat", json, []byte(`{"worker":"`+alpha+`"}`), token, 400)
+		try("heartbeat of unknown key", "POST", "/v1/heartbeat", json, beat(`"sequence":4,"loads":{}`), token, 400)
+		try("heartbeat over 1", "POST", "/v1/heartbeat", json, beat(`"sequence":4,"load":{"kv_share":50}`), token, 400)
+		try("heartbeat as text", "POST", "/v1/heartbeat", "text/plain", beat(`"sequence":4`), token, 415)
+		try("heartbeat without token", "POST", "/v1/heartbeat", json, beat(`"sequence":4`), "", 401)
 		try("batch without token", "POST", "/v1/batch", octets, g.frame(nil, record), "", 401)
 		try("off", "POST", "/v1/mode", json, []byte(`{"off":true}`), token, 200)
 		try("on", "POST", "/v1/mode", json, []byte(`{"off":false}`), token, 200)
@@ -142,6 +154,9 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 			"far range":        {"GET", fmt.Sprintf("/v1/table/pages?epoch=%d&bits=10&range=8", epoch), "", "", 400},
 			"huge batch":       {"POST", "/v1/batch", octets, strings.Repeat("x", 5<<20), 413},
 			"huge list":        {"PUT", "/v1/workers", json, strings.Repeat(" ", 5<<20), 413},
+			"huge heartbeat":   {"POST", "/v1/heartbeat", json, strings.Repeat(" ", 9<<20), 413},
+			"path that falls":  {"POST", "/v1/heartbeat", json, string(beat(`"sequence":5,"cache":{"paths":[[{"fingerprint":"00000000000000aa","units":4},{"fingerprint":"00000000000000ab","units":4}]]}`)), 400},
+			"no fingerprint":   {"POST", "/v1/heartbeat", json, string(beat(`"sequence":5,"cache":{"removed":["0000000000000000"]}`)), 400},
 		} {
 			status, body := b.do(c.method, c.path, []byte(c.body), c.kind)
 			var e struct {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/heartbeat"
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/ingest"
 	"github.com/warmpath/warmpath/control/publish"
@@ -50,6 +51,7 @@ type Service struct {
 	wasExact []exactMark           // before a restart. Under policyMu
 	parity   parityBook
 	feeds    feeds
+	beats    beats
 	offHeld  bool // by SetOff: another policy doesn't lift it. Under policyMu
 
 	learning   atomic.Bool
@@ -80,7 +82,7 @@ func New(cfg Config) (*Service, error) {
 	now := time.Now()
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now,
-		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}},
+		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}},
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 	}
@@ -117,7 +119,7 @@ func New(cfg Config) (*Service, error) {
 	s.metrics = newMetrics(s)
 	s.handler = s.metrics.instrument(api.New(s, api.Config{
 		Token: cfg.Token, OpenAPI: docs.OpenAPI, Metrics: s.metrics.handler(), Log: s.log,
-		MaxBatchBytes: ingest.MaxBatchBytes, MaxDocumentBytes: discovery.MaxListBytes,
+		MaxBatchBytes: ingest.MaxBatchBytes, MaxDocumentBytes: discovery.MaxListBytes, MaxHeartbeatBytes: heartbeat.MaxBytes,
 	}))
 	return s, nil
 }

@@ -24,6 +24,9 @@ func (s *Service) Status() api.Status {
 			Moved: stats.Moved, Undone: stats.Undone, Shortfalls: stats.Shortfalls, UsageMissing: stats.UsageMissing,
 			Evicted: stats.EvictedCapacity, EvictedBytes: stats.EvictedBytes, Marks: s.ingest.Counters.Marks.Load(),
 			PredictedTokens: stats.PredictedTokens, CachedTokens: stats.CachedTokens, CameTrueTokens: stats.CameTrueTokens,
+			MoreTokens: stats.MoreTokens, Told: stats.Told,
+			Heartbeats: s.beats.taken.Load(), BeatsRepeated: s.beats.repeated.Load(), BeatsOld: s.beats.old.Load(),
+			BeatsBad: s.beats.bad.Load(), BeatsUnlisted: s.beats.unlisted.Load(), BeatCachesIgnored: s.beats.ignored.Load(),
 		},
 	}
 	for _, w := range s.fleet.Workers() {
@@ -45,8 +48,14 @@ func (s *Service) Status() api.Status {
 		}
 		if st, ok := s.index.Worker(w.Ref, now); ok {
 			a.Trust, a.Entries, a.CoveredTokens, a.PrefillRate, a.DecodeSeconds = st.Trust, st.Entries, st.CoveredTokens, st.PrefillRate, st.DecodeSeconds
+			a.Asked, a.Came = st.Asked, st.Came
 		}
 		a.Events = s.eventStatus(&w, now)
+		a.Heartbeats = s.heartbeatStatus(&w, now)
+		if w.EvictUntil.After(now) {
+			a.EvictSeconds, a.EvictShare, a.EvictReason = w.EvictUntil.Sub(now).Seconds(), w.EvictShare, w.EvictWhy
+		}
+		a.Truth, a.Degraded = truthOf(&a), degraded(&w, &a)
 		out.Workers = append(out.Workers, a)
 	}
 	for _, l := range s.lists.Status() {

@@ -34,6 +34,8 @@ type Control interface {
 	Stopping() <-chan struct{}
 	// Batch applies a batch frame and returns the ack frame.
 	Batch(frame []byte) ([]byte, error)
+	// Heartbeat takes the JSON of a heartbeat in.
+	Heartbeat(body []byte) (HeartbeatAnswer, error)
 	Status() Status
 	Readiness() Readiness
 	SetOff(off bool) error
@@ -62,8 +64,8 @@ type Config struct {
 	OpenAPI []byte
 	Metrics http.Handler
 	Log     *slog.Logger
-	// MaxBatchBytes and MaxDocumentBytes bound the bodies.
-	MaxBatchBytes, MaxDocumentBytes int64
+	// They bound the bodies.
+	MaxBatchBytes, MaxDocumentBytes, MaxHeartbeatBytes int64
 }
 
 // MaxWait bounds the wait of a long-poll.
@@ -95,6 +97,7 @@ func New(c Control, cfg Config) http.Handler {
 	guarded("GET /v1/table/pages", h.pages)
 	guarded("GET /v1/vocabulary/{hash}", h.vocabulary)
 	guarded("POST /v1/batch", h.batch)
+	guarded("POST /v1/heartbeat", h.heartbeat)
 	guarded("GET /v1/status", h.status)
 	guarded("POST /v1/mode", h.mode)
 	guarded("GET /v1/workers", h.workers)

@@ -105,8 +105,32 @@ type Worker struct {
 	PrefillRate   float64 `json:"prefill_tokens_per_second"`
 	DecodeSeconds float64 `json:"decode_seconds_per_token"`
 	Drain         bool    `json:"drain"`
+	// Truth is where the belief about its cache comes from: events, heartbeats or
+	// predictions.
+	Truth string `json:"truth"`
+	// Degraded lists what is wrong or missing, each with its reason.
+	Degraded []string `json:"degraded"`
+	// Asked is how many answers could prove something in the last minute, Came how
+	// many of them did: what Trust rests on.
+	Asked float64 `json:"trust_asked"`
+	Came  float64 `json:"trust_came"`
+	// EvictShare of its cache goes within EvictSeconds.
+	EvictSeconds float64 `json:"evict_seconds"`
+	EvictShare   float64 `json:"evict_share"`
+	EvictReason  string  `json:"evict_reason,omitempty"`
+	// Heartbeats are the worker's, for one that sends them.
+	Heartbeats *Heartbeats `json:"heartbeats,omitempty"`
 	// Events are the worker's KV events, for one that has kv_events.
 	Events *Events `json:"events,omitempty"`
+}
+
+// Heartbeats is what came of a worker's heartbeats.
+type Heartbeats struct {
+	Age         float64 `json:"age_seconds"`
+	Count       uint64  `json:"count"`
+	CompleteAge float64 `json:"complete_age_seconds"` // of the last complete list
+	// Problem is why the last cache part wasn't taken.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Events is how a worker's KV events are followed; sums over its ranks.
@@ -167,23 +191,31 @@ type Index struct {
 
 // Counters since start.
 type Counters struct {
-	Batches         uint64 `json:"batches"`
-	Chunks          uint64 `json:"chunks"`
-	BadChunks       uint64 `json:"bad_chunks"`
-	Dispatches      uint64 `json:"dispatches"`
-	Dones           uint64 `json:"dones"`
-	UnknownRef      uint64 `json:"unknown_ref"`
-	UnknownRequest  uint64 `json:"unknown_request"`
-	Moved           uint64 `json:"moved"`
-	Undone          uint64 `json:"undone"`
-	Shortfalls      uint64 `json:"shortfalls"`
-	UsageMissing    uint64 `json:"usage_missing"`
-	Evicted         uint64 `json:"evicted"`
-	EvictedBytes    uint64 `json:"evicted_for_bytes"`
-	Marks           uint64 `json:"marks"`
-	PredictedTokens uint64 `json:"predicted_tokens"`
-	CachedTokens    uint64 `json:"cached_tokens"`
-	CameTrueTokens  uint64 `json:"came_true_tokens"`
+	Batches           uint64 `json:"batches"`
+	Chunks            uint64 `json:"chunks"`
+	BadChunks         uint64 `json:"bad_chunks"`
+	Dispatches        uint64 `json:"dispatches"`
+	Dones             uint64 `json:"dones"`
+	UnknownRef        uint64 `json:"unknown_ref"`
+	UnknownRequest    uint64 `json:"unknown_request"`
+	Moved             uint64 `json:"moved"`
+	Undone            uint64 `json:"undone"`
+	Shortfalls        uint64 `json:"shortfalls"`
+	UsageMissing      uint64 `json:"usage_missing"`
+	Evicted           uint64 `json:"evicted"`
+	EvictedBytes      uint64 `json:"evicted_for_bytes"`
+	Marks             uint64 `json:"marks"`
+	PredictedTokens   uint64 `json:"predicted_tokens"`
+	CachedTokens      uint64 `json:"cached_tokens"`
+	CameTrueTokens    uint64 `json:"came_true_tokens"`
+	MoreTokens        uint64 `json:"more_than_predicted_tokens"`
+	Told              uint64 `json:"told"`
+	Heartbeats        uint64 `json:"heartbeats"`
+	BeatsRepeated     uint64 `json:"heartbeats_repeated"`
+	BeatsOld          uint64 `json:"heartbeats_old_generation"`
+	BeatsBad          uint64 `json:"heartbeats_bad"`
+	BeatsUnlisted     uint64 `json:"heartbeats_unlisted"`
+	BeatCachesIgnored uint64 `json:"heartbeat_caches_ignored"`
 }
 
 // Readiness is the answer of GET /readyz.

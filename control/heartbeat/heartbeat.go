@@ -9,6 +9,8 @@
 package heartbeat
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/shared/fingerprint"
@@ -65,7 +67,7 @@ type Cache struct {
 // Prefix is the beginning of a prompt that is held whole.
 type Prefix struct {
 	// Model is the name that clients use, of the base model or of an adapter;
-	// empty stands for every name of the pool's policy.
+	// empty stands for the only one of the pool.
 	Model     string
 	CacheSalt string
 	Tokens    []uint32
@@ -78,30 +80,25 @@ type Eviction struct {
 	Reason  string
 }
 
-// Checkpoints calls f with the path of checkpoints of the prefix for each name
-// that its fingerprints may begin with. Only whole blocks of the engine count.
-// The slice is valid during the call.
-func (p *Prefix) Checkpoints(pool string, models []string, turnEnds func(token uint32) bool, blockTokens int, f func(path []fingerprint.Checkpoint)) {
-	names := models
-	if p.Model != "" {
-		names = []string{p.Model}
-	}
-	tokens := p.Tokens[:len(p.Tokens)/max(blockTokens, 1)*max(blockTokens, 1)]
+// Checkpoints returns the path of checkpoints of the prefix as gateways have it
+// for the pool. model stands in where the prefix names none, turnEnds are the
+// tokens that end a turn. Only whole blocks of the engine count.
+func (p *Prefix) Checkpoints(pool, model string, turnEnds []uint32, blockTokens int) []fingerprint.Checkpoint {
+	block := max(blockTokens, 1)
+	tokens := p.Tokens[:len(p.Tokens)/block*block]
 	var chain fingerprint.Chain
-	for _, name := range names {
-		chain.Reset(fingerprint.Salt(pool, name, 0, p.CacheSalt, fingerprint.Exact))
-		from := 0
-		for i, token := range tokens {
-			// A line break behind the end of a turn may belong to it.
-			if turnEnds(token) || i > 0 && turnEnds(tokens[i-1]) {
-				chain.WriteTokens(tokens[from : i+1])
-				chain.TurnEnd()
-				from = i + 1
-			}
+	chain.Reset(fingerprint.Salt(pool, cmp.Or(p.Model, model), 0, p.CacheSalt, fingerprint.Exact))
+	from, after := 0, false
+	for i, token := range tokens {
+		ends := slices.Contains(turnEnds, token)
+		// A line break behind the end of a turn may belong to it.
+		if ends || after {
+			chain.WriteTokens(tokens[from : i+1])
+			chain.TurnEnd()
+			from = i + 1
 		}
-		chain.WriteTokens(tokens[from:])
-		if path := chain.Finish(); len(path) > 0 {
-			f(path)
-		}
+		after = ends
 	}
+	chain.WriteTokens(tokens[from:])
+	return slices.Clone(chain.Finish())
 }

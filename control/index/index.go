@@ -96,6 +96,7 @@ type Counters struct {
 	PendingExpired                uint64
 	PredictedTokens, CachedTokens uint64 // over done reports with usage
 	CameTrueTokens                uint64 // min(predicted, cached)
+	MoreTokens                    uint64 // cached beyond what was predicted
 	Reported, Withdrawn           uint64 // checkpoints that engines reported and took back
 	Told                          uint64 // checkpoints that heartbeats named
 	Unreported                    uint64 // predictions that a reporting engine never came to confirm
@@ -286,6 +287,7 @@ func (x *Index) settle(served, chosen *model, p *pending, d *Done, now time.Time
 	x.counters.PredictedTokens += uint64(d.PredictedTokens)
 	x.counters.CachedTokens += uint64(d.CachedTokens)
 	x.counters.CameTrueTokens += uint64(min(cached, float64(d.PredictedTokens)))
+	x.counters.MoreTokens += uint64(max(cached-float64(d.PredictedTokens), 0))
 	pool := x.poolOf(served.pool)
 	ratio := pool.tokensPerUnit
 	if d.PromptTokens > 0 && p.promptUnits > 0 {

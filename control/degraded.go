@@ -1,0 +1,80 @@
+package control
+
+import (
+	"fmt"
+
+	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/discovery"
+)
+
+// truthOf tells where the belief about a worker's cache comes from.
+func truthOf(w *api.Worker) string {
+	switch {
+	case w.Events != nil && (w.Events.Source == "connected" || w.Events.Source == "partly"):
+		return "events"
+	case w.Heartbeats != nil && w.Heartbeats.CompleteAge >= 0:
+		return "heartbeats"
+	}
+	return "predictions"
+}
+
+const (
+	// oldLoad is the age, in seconds, at which a load has decayed to the fleet's
+	// mean.
+	oldLoad = 5.0
+	// lowTrust is worth a word: a few misses of the last minute.
+	lowTrust = 0.8
+	// lateBeat is when a heartbeat is missed, lostBeat when nobody expects one any
+	// more; seconds.
+	lateBeat, lostBeat = 5.0, 600.0
+)
+
+// degraded lists what keeps a worker from being used as well as it could be.
+func degraded(w *discovery.Worker, a *api.Worker) []string {
+	out := []string{}
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if w.MetricsProblem != "" {
+		say("no metrics: %s", w.MetricsProblem)
+	}
+	switch {
+	case w.State == discovery.Unknown || w.State == discovery.Down:
+	case w.LoadAt.IsZero():
+		say("load unknown: nothing tells it")
+	case !w.Load.Known:
+		say("load unknown: the metrics page has no load of a known engine")
+	case a.LoadAge > oldLoad:
+		say("load is %.0f s old: the fleet's mean counts instead", a.LoadAge)
+	}
+	if w.Load.Asleep {
+		say("asleep: the engine has put its weights and its cache away")
+	}
+	if w.CachingOff {
+		say("prefix caching is off: the engine keeps nothing, matches there come to nothing")
+	}
+	if w.CapacityAssumed {
+		say("capacity unknown: %d tokens are assumed (set capacity_tokens)", w.CapacityTokens)
+	}
+	if a.Trust < lowTrust && a.Ref != 0 {
+		say("trust %.2f: of %.1f answers of the last minute %.1f had what had been proven", a.Trust, a.Asked, a.Came)
+	}
+	if e := a.Events; e != nil {
+		switch {
+		case e.Source != "connected":
+			say("events %s: %s", e.Source, e.Problem)
+		case e.Problem != "":
+			say("events: %s", e.Problem)
+		}
+	}
+	if h := a.Heartbeats; h != nil {
+		if h.Age > lateBeat && h.Age < lostBeat {
+			say("no heartbeat for %.0f s", h.Age)
+		}
+		if h.Problem != "" {
+			say("cache part of the heartbeats ignored: %s", h.Problem)
+		}
+	}
+	if a.EvictSeconds > 0 {
+		say("%.0f %% of its cache goes within %.1f s: %s", 100*a.EvictShare, a.EvictSeconds, a.EvictReason)
+	}
+	return out
+}
