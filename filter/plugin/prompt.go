@@ -10,6 +10,7 @@ import (
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/tokenizer/bpe"
 	"github.com/warmpath/warmpath/tokenizer/chat"
+	"github.com/warmpath/warmpath/tokenizer/prefix"
 )
 
 const (
@@ -41,12 +42,12 @@ type prompt struct {
 // exact tells that the checkpoints are of the tokens that the engine will see.
 func (p *prompt) exact() bool { return p.reason == body.OK && p.mode == metrics.Exact }
 
-// tokens is what a VM needs to turn prompts into tokens. It grows to the size
-// of the requests; a VM without exact pools has none of it.
+// tokens is what a VM needs to turn prompts into tokens, beside the
+// vocabularies. It grows to the size of the requests; a VM without exact pools
+// has none of it.
 type tokens struct {
 	renderer chat.Renderer
-	ids      []uint32
-	ends     []int // ids before the end of each turn
+	known    prefix.Memo
 }
 
 // fingerprint turns the prompt into the fingerprints of its prefixes: of the
@@ -95,10 +96,10 @@ func (vm *VM) approximate(req *body.Request, pool *fleet.Pool, textCap int) (pro
 // exact fingerprints the prompt's tokens. It answers false where not even the
 // first unit of them can be known.
 func (vm *VM) exact(req *body.Request, pool *fleet.Pool, template chat.Template, v *vocabs.Loaded, rendered *body.Rendering, now int64, p *prompt) bool {
-	chain := &vm.chain
-	chain.Watch(0)
-	chain.Reset(salt(req, pool, fingerprint.Exact))
+	chain, start := &vm.chain, salt(req, pool, fingerprint.Exact)
 	if rendered.TokenForm {
+		chain.Watch(0)
+		chain.Reset(start)
 		body.Render(req, &idSink{chain: chain}, renderCap)
 		p.checkpoints = chain.Finish()
 		return len(p.checkpoints) > 0
@@ -110,33 +111,18 @@ func (vm *VM) exact(req *body.Request, pool *fleet.Pool, template chat.Template,
 	out := t.renderer.Render(template, chat.Request{Doc: req.Doc(), Endpoint: chatEndpoints[req.Endpoint], Day: int(now / int64(24*time.Hour))}, renderCap)
 	p.stopped = out.Stopped
 	vm.metrics.Inc(metrics.ChatStopped, int(out.Stopped))
-	if len(t.ends) < len(out.Ends) {
-		t.ends = make([]int, len(out.Ends)+len(out.Ends)/2)
-	}
-	ids, encoded := v.Encoder.Encode(t.ids[:0], out.Text, bpe.Options{
-		AddSpecial: out.AddSpecial, Budget: tokenBudget, Marks: out.Ends, MarkIDs: t.ends,
+	encoded := t.known.Chain(chain, v.Encoder, prefix.Prompt{
+		Salt: start, Text: out.Text, Ends: out.Ends, AddSpecial: out.AddSpecial,
+		Open: out.Stopped == chat.TooLong, Budget: tokenBudget,
 	})
-	t.ids, p.encoded = ids, encoded
-	if out.Stopped == chat.TooLong && !encoded.Exhausted {
-		ids = ids[:max(0, len(ids)-fingerprint.UnitTokens)] // what follows the cut may change the last ones
-	}
+	p.encoded = encoded.Result
 	vm.metrics.Add(metrics.TokenizedBytes, metrics.TokenizedFresh, uint64(encoded.Fresh))
 	vm.metrics.Add(metrics.TokenizedBytes, metrics.TokenizedMemo, uint64(encoded.Memoised))
 	if encoded.Exhausted {
 		vm.metrics.Inc(metrics.TokenizedCapped, 0)
 	}
-	at := 0
-	for _, end := range t.ends[:len(out.Ends)] {
-		if end < at || end > len(ids) {
-			break // beyond the budget
-		}
-		chain.WriteTokens(ids[at:end])
-		chain.TurnEnd()
-		at = end
-	}
-	chain.WriteTokens(ids[at:])
 	p.checkpoints = chain.Finish()
-	p.tokens = len(ids)
+	p.tokens = encoded.Tokens
 	if out.Stopped != chat.Complete || encoded.Exhausted || rendered.Prompts > 1 {
 		p.tokens += max(0, rendered.LoadBytes-encoded.Covered) / bytesPerToken
 	}

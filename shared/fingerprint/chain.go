@@ -94,39 +94,46 @@ var chainKey = [32]byte{
 }
 
 // Chain computes the fingerprints of one prompt at a time. It owns all its memory (about
-// 12 KB) and allocates only its hash, at the first Reset; the zero value is ready after Reset.
-// Not safe for concurrent use.
+// 12 KB) and allocates nothing; the zero value is ready after Reset. Not safe for concurrent use.
 type Chain struct {
-	digest   *highwayhash.Digest64 // of the segment so far
-	previous uint64                // fingerprint at the segment's start
-	began    uint32                // units before the segment
-	end      uint32                // units at its end
+	position
+
+	watch uint32 // position of the ring key, 0 = none
+
+	turns     [maxTurnEnds]Checkpoint // ring buffer: the deepest maxTurnEnds
+	scheduled [MaxCheckpoints]Checkpoint
+	out       [MaxCheckpoints]Checkpoint
+}
+
+// position is all of a chain that depends on the prompt so far, but for the checkpoints it keeps.
+type position struct {
+	digest   highwayhash.Digest64 // of the segment so far
+	previous uint64               // fingerprint at the segment's start
+	began    uint32               // units before the segment
+	end      uint32               // units at its end
 	units    uint32
 
-	head        [32]byte        // what a segment's hash starts with
 	carry       [UnitBytes]byte // the started unit
 	carryLength int
 
 	next   uint32 // next position of the schedule
 	stride uint32 // stride beyond middleEnd: sparseStride, doubled each time scheduled fills up
 
-	watch    uint32 // position of the ring key, 0 = none
-	watched  uint64
+	watched  uint64 // the ring key
 	hasWatch bool
 
-	turns     [maxTurnEnds]Checkpoint // ring buffer: the deepest maxTurnEnds
-	turnCount int                     // turn ends ever kept; the newest is at (turnCount-1) % len
-	scheduled [MaxCheckpoints]Checkpoint
-	schedule  int
-
-	out [MaxCheckpoints]Checkpoint
+	turnCount int // turn ends ever kept; the newest is at (turnCount-1) % len(turns)
+	schedule  int // positions of the schedule that are kept
 }
+
+// newSegment is the hash that every segment begins with.
+var newSegment = func() highwayhash.Digest64 {
+	digest, _ := highwayhash.NewDigest64(chainKey[:]) // the key has the right length
+	return *digest
+}()
 
 // Reset starts a new prompt from a salt.
 func (c *Chain) Reset(salt uint64) {
-	if c.digest == nil {
-		c.digest, _ = highwayhash.NewDigest64(chainKey[:]) // the key has the right length
-	}
 	c.units = 0
 	c.begin(salt)
 	c.carryLength = 0
@@ -223,9 +230,10 @@ func (c *Chain) begin(previous uint64) {
 	default:
 		c.end = c.units + sparseStride
 	}
-	binary.LittleEndian.PutUint64(c.head[:], previous)
-	c.digest.Reset()
-	_, _ = c.digest.Write(c.head[:])
+	var head [highwayhash.Size]byte // what a segment's hash starts with
+	binary.LittleEndian.PutUint64(head[:], previous)
+	c.digest = newSegment
+	_, _ = c.digest.Write(head[:])
 }
 
 // whole chains whole units, stopping at the positions that matter.

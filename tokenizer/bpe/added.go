@@ -18,7 +18,14 @@ type finder struct {
 	starts []byte         // the same bytes as first, if they are few; nil otherwise
 	places [fewStarts]int // where each of starts comes next in the text that is looked through
 	tries  int            // how many places may still be looked at closely
+	closed []uint8        // what closes found out about each token: unknown, closing or open
 }
+
+const (
+	unknown uint8 = iota
+	closing
+	open
+)
 
 // fewStarts is up to how many different bytes are leapt to, each by itself. Published
 // vocabularies have one or two.
@@ -29,7 +36,7 @@ const fewStarts = 4
 const tryUnits = 4
 
 func (f *finder) set(v *vocab.Vocab, list []vocab.Added) {
-	f.v, f.list = v, list
+	f.v, f.list, f.closed = v, list, make([]uint8, len(list))
 	for _, a := range list {
 		content := v.Content(a)
 		f.first[content[0]] = true
@@ -51,8 +58,37 @@ func (f *finder) set(v *vocab.Vocab, list []vocab.Added) {
 	}
 }
 
+// begin prepares for another text.
+func (f *finder) begin() {
+	for i := range f.places {
+		f.places[i] = -1
+	}
+}
+
+// closes tells whether nothing that stands behind a token can undo that it was found: neither does
+// it look at what follows, nor can what follows make a part of a longer token of it.
+func (f *finder) closes(which int) bool {
+	if f.closed[which] == unknown {
+		f.closed[which] = closing
+		if a := f.list[which]; a.Flags&(vocab.AddedSingleWord|vocab.AddedRStrip) != 0 || f.grows(f.v.Content(a)) {
+			f.closed[which] = open
+		}
+	}
+	return f.closed[which] == closing
+}
+
+// grows tells whether content stands in a token that goes on behind it.
+func (f *finder) grows(content []byte) bool {
+	for _, a := range f.list {
+		if longer := f.v.Content(a); len(longer) > len(content) && bytes.Contains(longer[:len(longer)-1], content) {
+			return true
+		}
+	}
+	return false
+}
+
 // leap returns the first place at or after at where a token may begin, len(text) if there is
-// none. What lies beyond the nearest one is remembered until it is passed; a search begins at 0.
+// none. What lies beyond the nearest one is remembered until it is passed.
 func (f *finder) leap(text []byte, at int) int {
 	if f.starts == nil {
 		for at < len(text) && !f.first[text[at]] {
@@ -62,7 +98,7 @@ func (f *finder) leap(text []byte, at int) int {
 	}
 	least := len(text)
 	for i, b := range f.starts {
-		if f.places[i] < at || at == 0 {
+		if f.places[i] < at {
 			f.places[i] = len(text)
 			if n := bytes.IndexByte(text[at:], b); n >= 0 {
 				f.places[i] = at + n

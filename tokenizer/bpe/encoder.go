@@ -16,6 +16,7 @@ import (
 	"math"
 	"math/bits"
 
+	"github.com/warmpath/warmpath/shared/texthash"
 	"github.com/warmpath/warmpath/tokenizer/pretoken"
 	"github.com/warmpath/warmpath/tokenizer/utf8text"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
@@ -116,6 +117,19 @@ type Options struct {
 	// wholly before it, or -1 where the budget ended first. In a part whose length normalization
 	// changed, that is the number of ids before the part.
 	MarkIDs []int
+	// From is where to begin: 0, or the place of a Cut of an earlier Encode. The text up to there
+	// must be as it was then; it is not looked at, and its ids are not among those appended.
+	From int
+	// Cuts, if not empty, has at least the length of Marks and receives for each the last Cut at
+	// or before it; {From, 0} where there is none since From.
+	Cuts []Cut
+}
+
+// Cut is a place in a text where it may be gone on from: just behind an added token. The ids
+// before it depend on the text before it only.
+type Cut struct {
+	At  int // offset into the text
+	IDs int // ids before it, counted from Options.From
 }
 
 // Result tells what Encode did.
@@ -124,6 +138,8 @@ type Result struct {
 	// unless the budget was spent. Where the budget ends in a part that normalization changed,
 	// the part's beginning.
 	Covered int
+	// Cut is the last one in what is covered; {From, 0} if there is none.
+	Cut Cut
 	// Exhausted is set when the budget was spent before the end.
 	Exhausted bool
 	// Fresh and Memoised are the bytes that were tokenised and that the memo knew.
@@ -137,19 +153,19 @@ type Result struct {
 // When the budget is spent, Encode stops between two pieces; the ids so far are the beginning
 // of what they would be without a limit.
 func (e *Encoder) Encode(dst []uint32, text []byte, o Options) ([]uint32, Result) {
-	var r Result
+	r := Result{Covered: o.From, Cut: Cut{At: o.From}}
 	first := len(dst)
 	e.left = o.Budget
 	if o.Budget <= 0 {
 		e.left = math.MaxInt
 	}
-	if o.AddSpecial {
+	if o.AddSpecial && o.From == 0 {
 		dst = append(dst, e.v.Before...)
 	}
-	marks, markIDs := o.Marks, o.MarkIDs[:len(o.Marks)]
-	done := 0 // marks that are answered
+	marks := marks{offsets: o.Marks, ids: o.MarkIDs, cuts: o.Cuts}
+	e.raw.begin()
 	ok := true
-	for at, from := 0, 0; ; {
+	for at, from := o.From, o.From; ; {
 		m, found, sought := e.seek(&e.raw, text, at, from)
 		if !sought {
 			// What was looked through counts as far as a piece surely ends.
@@ -159,15 +175,12 @@ func (e *Encoder) Encode(dst []uint32, text []byte, o Options) ([]uint32, Result
 			}
 		}
 		begin := len(dst)
-		for done < len(marks) && marks[done] <= from {
-			markIDs[done] = begin - first
-			done++
-		}
+		marks.answer(from+1, begin-first, &r)
 		if m.start > from {
 			var covered int
 			dst, covered, ok = e.part(dst, text[from:m.start], &r)
 			r.Covered = from + covered
-			done = e.answer(marks, markIDs, done, dst, first, begin, from, r.Covered)
+			e.within(&marks, dst, first, begin, from, &r)
 			if !ok {
 				break
 			}
@@ -180,19 +193,18 @@ func (e *Encoder) Encode(dst []uint32, text []byte, o Options) ([]uint32, Result
 			r.Covered = len(text)
 			break
 		}
-		for done < len(marks) && marks[done] < m.end {
-			markIDs[done] = len(dst) - first
-			done++
-		}
+		marks.answer(m.end, len(dst)-first, &r)
 		dst = append(dst, e.raw.list[m.which].ID)
 		at, from = m.next, m.end
-	}
-	for ; done < len(marks); done++ {
-		markIDs[done] = -1
-		if ok {
-			markIDs[done] = len(dst) - first
+		if e.raw.closes(m.which) {
+			r.Cut = Cut{from, len(dst) - first}
 		}
 	}
+	rest := -1
+	if ok {
+		rest = len(dst) - first
+	}
+	marks.answer(math.MaxInt, rest, &r)
 	r.Exhausted = !ok
 	if ok && o.AddSpecial {
 		dst = append(dst, e.v.After...)
@@ -214,30 +226,47 @@ func (e *Encoder) seek(f *finder, text []byte, at, from int) (m match, found, so
 	return m, found, true
 }
 
-// answer fills in the marks that lie within a part text[from:to] whose ids are dst[begin:].
-func (e *Encoder) answer(marks, markIDs []int, done int, dst []uint32, first, begin, from, to int) int {
-	if done == len(marks) || marks[done] >= to {
-		return done
+// marks are the places that Encode was asked about; those that are answered are taken off.
+type marks struct {
+	offsets, ids []int
+	cuts         []Cut
+}
+
+// answer says of all marks before an offset that so many ids lie before them.
+func (m *marks) answer(before, ids int, r *Result) {
+	for len(m.offsets) > 0 && m.offsets[0] < before {
+		m.ids[0] = ids
+		if len(m.cuts) > 0 {
+			m.cuts[0] = r.Cut
+			m.cuts = m.cuts[1:]
+		}
+		m.offsets, m.ids = m.offsets[1:], m.ids[1:]
+	}
+}
+
+// within answers the marks in what is covered of a part that begins at from and whose ids are
+// dst[begin:].
+func (e *Encoder) within(m *marks, dst []uint32, first, begin, from int, r *Result) {
+	if len(m.offsets) == 0 || m.offsets[0] >= r.Covered {
+		return
 	}
 	total := 0
 	for _, id := range dst[begin:] {
 		total += e.bytes(id)
 	}
-	position := to - total // one before the part if it got a space in front
-	exact := position == from || position == from-1 && e.v.Flags&vocab.FlagPrefixSpace != 0
+	position := r.Covered - total // one before the part if it got a space in front
+	if position != from && (position != from-1 || e.v.Flags&vocab.FlagPrefixSpace == 0) {
+		m.answer(r.Covered, begin-first, r)
+		return
+	}
 	ids := begin
-	for ; done < len(marks) && marks[done] < to; done++ {
-		if !exact {
-			markIDs[done] = begin - first
-			continue
-		}
-		for ids < len(dst) && position+e.bytes(dst[ids]) <= marks[done] {
+	for len(m.offsets) > 0 && m.offsets[0] < r.Covered {
+		for ids < len(dst) && position+e.bytes(dst[ids]) <= m.offsets[0] {
 			position += e.bytes(dst[ids])
 			ids++
 		}
-		markIDs[done] = ids - first
+		m.answer(m.offsets[0]+1, ids-first, r)
 	}
-	return done
 }
 
 // bytes returns the length of what an id stands for.
@@ -253,7 +282,7 @@ func (e *Encoder) bytes(id uint32) int {
 // cover, and false when the budget is spent.
 func (e *Encoder) part(dst []uint32, text []byte, r *Result) ([]uint32, int, bool) {
 	memoise := e.memo.takes(len(text))
-	var key memoKey
+	var key texthash.Sum
 	if memoise {
 		if e.left -= len(text) / memoUnits; e.left < 0 {
 			return dst, 0, false
@@ -304,6 +333,7 @@ func (e *Encoder) plainParts(dst []uint32, text []byte) ([]uint32, int, bool) {
 	if len(e.plain.list) == 0 {
 		return e.pieces(dst, text)
 	}
+	e.plain.begin()
 	for at, from := 0, 0; ; {
 		m, found, sought := e.seek(&e.plain, text, at, from)
 		if !sought {
@@ -337,7 +367,7 @@ func (e *Encoder) pieces(dst []uint32, text []byte) ([]uint32, int, bool) {
 // words appends the ids of a text that needs no more preparation. A long one goes through the
 // memo stretch by stretch.
 func (e *Encoder) words(dst []uint32, text []byte) ([]uint32, int, bool) {
-	if len(text) <= wholeBytes || e.memo.entries == nil {
+	if len(text) <= wholeBytes || !e.memo.store.Takes() {
 		return e.run(dst, text, 0, len(text))
 	}
 	for at := 0; at < len(text); {
@@ -353,7 +383,7 @@ func (e *Encoder) words(dst []uint32, text []byte) ([]uint32, int, bool) {
 			return dst, at, false
 		}
 		key := e.memo.key(text[at:end])
-		key.high ^= stretchMark
+		key.High ^= stretchMark
 		var hit bool
 		if dst, hit = e.memo.get(dst, key); hit {
 			e.known += end - at

@@ -216,6 +216,9 @@ type Vocab struct {
 // in the file that matters.
 func (v *Vocab) Hash() string { return hex.EncodeToString(v.sum[:]) }
 
+// Sum returns the 16 bytes that Hash spells.
+func (v *Vocab) Sum() [16]byte { return v.sum }
+
 // Bytes returns the size of the file, which is also what the vocabulary occupies in memory.
 func (v *Vocab) Bytes() int { return v.size }
 
