@@ -2,6 +2,7 @@ package kvevents
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/warmpath/warmpath/shared/fingerprint"
@@ -47,6 +48,7 @@ type Counts struct {
 	UnknownRemoved           uint64 // removals of blocks nobody knew
 	Full                     uint64 // blocks beyond MaxBlocks
 	Resized                  uint64 // the block size changed: another engine's cache
+	Again                    uint64 // blocks stored while one of the same name was there
 
 	Blocks, Held, Gone, Aside int // known; held with all before them; removed with blocks behind; waiting for a parent
 	CPU, Disk                 int // blocks that lie there too, or only there
@@ -235,9 +237,19 @@ func (m *Map) add(hash uint64, parent uint32) uint32 {
 	return id
 }
 
-// put makes a known block lie in a medium.
+// put makes a known block lie in a medium. Engines don't merge what they have
+// computed twice (the last block of a prompt that ends at its edge, prompts that
+// began side by side): one name, several blocks, and each goes with an event of
+// its own. What is told twice is told on, should the sink have lost it.
 func (m *Map) put(id uint32, medium Medium) {
 	n := m.nodes.at(id)
+	if n.media&medium&GPU != 0 && n.more < math.MaxUint16 {
+		n.more++
+		m.counts.Again++
+	}
+	if n.media&medium != 0 && n.flags&held != 0 {
+		m.tell(id)
+	}
 	if n.media == 0 {
 		m.counts.Gone--
 		m.counts.Blocks++
@@ -348,6 +360,10 @@ func (m *Map) removeAll(e *Event) {
 		}
 		m.counts.Removed++
 		n := m.nodes.at(id)
+		if e.Medium&GPU != 0 && n.more > 0 {
+			n.more--
+			continue
+		}
 		m.countMedia(n.media, n.media&^e.Medium)
 		n.media &^= e.Medium
 		if n.flags&held != 0 && n.media&m.cfg.Media == 0 {

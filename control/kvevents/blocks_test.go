@@ -212,7 +212,7 @@ func TestBlocksWaitForTheirParentAndWhatWasRemovedMeanwhileStaysAway(t *testing.
 
 // naive is a cache as plain as can be: sets of blocks and whole prompts.
 type naive struct {
-	present map[uint64]bool
+	present map[uint64]int // blocks of one name: an engine may have computed it twice
 	parent  map[uint64]uint64
 	prompt  map[uint64][]uint32 // tokens from the start to the block's end
 	model   map[uint64]string
@@ -221,7 +221,7 @@ type naive struct {
 
 func (n *naive) holds(h uint64) bool {
 	for h != 0 {
-		if !n.present[h] {
+		if n.present[h] == 0 {
 			return false
 		}
 		h = n.parent[h]
@@ -237,7 +237,7 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 		m := NewMap(Config{Pool: "pool", Models: models}, held)
 		var n naive
 		reset := func() {
-			n = naive{map[uint64]bool{}, map[uint64]uint64{}, map[uint64][]uint32{}, map[uint64]string{}, map[uint64]string{}}
+			n = naive{map[uint64]int{}, map[uint64]uint64{}, map[uint64][]uint32{}, map[uint64]string{}, map[uint64]string{}}
 		}
 		reset()
 		hashes := []uint64{} // every block ever seen
@@ -259,7 +259,9 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 			case what < 6 && len(hashes) > 0:
 				h := rapid.SampledFrom(hashes).Draw(t, "removed")
 				m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{h}, Medium: GPU, Group: -1}}})
-				delete(n.present, h)
+				if n.present[h]--; n.present[h] <= 0 {
+					delete(n.present, h)
+				}
 			case what < 8 && len(hashes) > 0:
 				// Stored again, as after an eviction. The map may have forgotten all of it.
 				h := rapid.SampledFrom(hashes).Draw(t, "again")
@@ -271,7 +273,7 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				e.Adapter, e.CacheSalt = n.model[h], n.salt[h]
 				e.Tokens = n.prompt[h][len(n.prompt[h])-size:]
 				m.Apply(&Batch{Events: []Event{e}})
-				n.present[h] = true
+				n.present[h]++
 			default:
 				parent := uint64(0)
 				if len(hashes) > 0 && rapid.Bool().Draw(t, "goes on") {
@@ -297,7 +299,7 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 					}
 					h := next << 20
 					hashes = append(hashes, h)
-					n.present[h], n.parent[h], n.prompt[h], n.model[h], n.salt[h] = true, at, slices.Clone(prompt), e.Adapter, e.CacheSalt
+					n.present[h], n.parent[h], n.prompt[h], n.model[h], n.salt[h] = 1, at, slices.Clone(prompt), e.Adapter, e.CacheSalt
 					e.Hashes, e.Tokens = append(e.Hashes, h), append(e.Tokens, prompt[len(prompt)-size:]...)
 					at = h
 				}
@@ -338,6 +340,38 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 			t.Fatalf("%+v, want %d held of %d", c, count, len(n.present))
 		}
 	})
+}
+
+// TestABlockThatWasComputedTwiceGoesWithTheLastOfItsCopies: vLLM doesn't merge
+// equal blocks. Of a hot prefix that two prompts brought at the same time it uses
+// one copy for ever, and evicts the other.
+func TestABlockThatWasComputedTwiceGoesWithTheLastOfItsCopies(t *testing.T) {
+	held := newLedger()
+	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, held)
+	stored := Event{Kind: Stored, Hashes: []uint64{1, 2}, Tokens: make([]uint32, 128), BlockSize: 64, Medium: GPU, FullAttention: true, Group: -1, Opaque: 2}
+	removed := func(hash uint64, medium Medium) {
+		m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{hash}, Medium: medium, Group: -1}}})
+	}
+	m.Apply(&Batch{Events: []Event{stored}})
+	delete(held.held, gatewayPath("tiny", "", stored.Tokens)[1].Fingerprint) // the sink has lost it
+	m.Apply(&Batch{Events: []Event{stored}})
+	if len(held.held) != 2 {
+		t.Errorf("%d checkpoints after the prompt was told again", len(held.held))
+	}
+	removed(2, GPU)
+	removed(1, GPU)
+	if c := m.Counts(); c.Held != 2 || c.Again != 2 || c.Removed != 2 || len(held.held) != 2 {
+		t.Errorf("one copy of each is left: %+v, %d checkpoints", c, len(held.held))
+	}
+	removed(1, CPU) // was never there
+	removed(2, GPU)
+	if c := m.Counts(); c.Held != 1 || c.UnknownRemoved != 1 || len(held.held) != 1 {
+		t.Errorf("%+v, %d checkpoints", c, len(held.held))
+	}
+	removed(1, GPU)
+	if c := m.Counts(); c.Held+c.Blocks+c.Gone != 0 || len(held.held) != 0 || held.bad != "" {
+		t.Errorf("%+v, %d checkpoints, %s", c, len(held.held), held.bad)
+	}
 }
 
 func TestAPromptIsOfOneModelWhateverItsEventsSay(t *testing.T) {

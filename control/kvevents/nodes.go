@@ -10,6 +10,7 @@ type node struct {
 	depth      uint32 // blocks from the start of the prompt, this one included
 	points     uint32 // first of its checkpoints
 	tokens     uint32 // slot + 1; 0: nobody will need them
+	more       uint16 // further blocks of this name in the engine's GPU memory
 	media      Medium // 0: removed
 	flags      uint8
 }

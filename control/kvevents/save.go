@@ -30,10 +30,11 @@ import (
 //
 //	offset size
 //	0      8    name of the block
-//	8      1    flags: 1 its parent is the block before, 2 it has tokens, 4 opaque, 8 of an adapter
+//	8      1    flags: 1 its parent is the block before, 2 it has tokens, 4 opaque, 8 of an adapter, 16 it has copies
 //	9      1    media
 //	10     2    number of checkpoints
 //	12     4    unless flag 1: position of the parent + 1, 0 none
+//	       2    with flag 16: further blocks of the same name
 //	       12   each checkpoint: fingerprint, then end | variant << 28 | turn << 27
 //	       3    each token
 //
@@ -48,7 +49,7 @@ const (
 
 	savedKnown, savedAny, savedUnsure = 1, 2, 4
 
-	savedNext, savedTokens, savedOpaque, savedAdapted = 1, 2, 4, 8
+	savedNext, savedTokens, savedOpaque, savedAdapted, savedCopies = 1, 2, 4, 8, 16
 )
 
 // Saved is what a restored source begins with.
@@ -137,11 +138,14 @@ func (m *Map) appendBlock(b []byte, id uint32, position []uint32) []byte {
 		points++
 	}
 	b = binary.LittleEndian.AppendUint64(b, n.hash)
-	b = append(b, flag(follows, savedNext)|flag(n.tokens != 0, savedTokens)|flag(n.flags&opaque != 0, savedOpaque)|flag(n.flags&adapted != 0, savedAdapted),
+	b = append(b, flag(follows, savedNext)|flag(n.tokens != 0, savedTokens)|flag(n.flags&opaque != 0, savedOpaque)|flag(n.flags&adapted != 0, savedAdapted)|flag(n.more > 0, savedCopies),
 		byte(n.media))
 	b = binary.LittleEndian.AppendUint16(b, points)
 	if !follows {
 		b = binary.LittleEndian.AppendUint32(b, parent)
+	}
+	if n.more > 0 {
+		b = binary.LittleEndian.AppendUint16(b, n.more)
 	}
 	for at := n.points; at != 0; at = m.points.at(at).next {
 		p := m.points.at(at)
@@ -237,6 +241,13 @@ func (m *Map) restoreBlock(b []byte, i uint32) (rest []byte, err error) {
 		}
 		parent, b = binary.LittleEndian.Uint32(b), b[4:]
 	}
+	var more uint16
+	if flags&savedCopies != 0 {
+		if len(b) < 2 {
+			return nil, cut
+		}
+		more, b = binary.LittleEndian.Uint16(b), b[2:]
+	}
 	tokens := 0
 	if flags&savedTokens != 0 {
 		tokens = 3 * m.tokens.size
@@ -246,6 +257,8 @@ func (m *Map) restoreBlock(b []byte, i uint32) (rest []byte, err error) {
 		return nil, cut
 	case parent > i || flags&savedNext != 0 && i == 0:
 		return nil, errors.New("its parent comes later")
+	case more > 0 && media&GPU == 0:
+		return nil, errors.New("copies of nothing")
 	case media&^(GPU|CPU|Disk) != 0:
 		return nil, errors.New("no such medium")
 	case m.byHash.find(&m.nodes, hash) != 0:
@@ -253,6 +266,7 @@ func (m *Map) restoreBlock(b []byte, i uint32) (rest []byte, err error) {
 	}
 	id := m.add(hash, parent)
 	node := m.nodes.at(id)
+	node.more = more
 	node.flags = flag(flags&savedOpaque != 0, opaque) | flag(flags&savedAdapted != 0, adapted)
 	for range points {
 		m.addPoint(id, point{fingerprint: binary.LittleEndian.Uint64(b), end: binary.LittleEndian.Uint32(b[8:])})

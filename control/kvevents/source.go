@@ -33,16 +33,16 @@ type Source struct {
 	applied  func() // after every batch
 	doubted  func() // when removals may have been missed
 
-	mu        sync.Mutex
-	stream    stream
+	mu     sync.Mutex
+	stream stream
 	// savedCounts are those of the last AppendSave or Restore.
 	savedCounts StreamCounts
-	connected bool
-	connects  uint64
-	replays   uint64
-	failed    uint64 // replays
-	lastAt    time.Time
-	problem   string
+	connected   bool
+	connects    uint64
+	replays     uint64
+	failed      uint64 // replays
+	lastAt      time.Time
+	problem     string
 }
 
 // SourceStatus is what is known about a source.
