@@ -14,7 +14,7 @@ const reported = 75 * time.Second
 
 // knownByReplay: engines that have worked before the control service started.
 func knownByReplay(r *rig) {
-	r.agree(20 * time.Second)
+	r.agree(reported)
 	for _, w := range r.workers {
 		e := r.status(w).Events
 		if e.Lost != 0 || e.Missed != 0 || e.Bad != 0 || e.UnknownParents != 0 {

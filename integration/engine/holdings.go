@@ -9,10 +9,11 @@ import (
 )
 
 // Holdings is the plainest map of an engine's cache: the whole prompt of every
-// block that was ever stored, and the set of those that lie there now.
+// block that was ever stored, and how many of each lie there now. vLLM doesn't
+// merge equal blocks: what was computed twice goes twice.
 type Holdings struct {
 	known   map[string]block
-	present map[string]bool
+	present map[string]int
 	removed int
 	clears  int
 }
@@ -26,7 +27,7 @@ type block struct {
 
 // HoldingsOf plays batches in order.
 func HoldingsOf(batches []Batch) (*Holdings, error) {
-	h := &Holdings{known: map[string]block{}, present: map[string]bool{}}
+	h := &Holdings{known: map[string]block{}, present: map[string]int{}}
 	for _, b := range batches {
 		for i := range b.Events {
 			if err := h.play(&b.Events[i]); err != nil {
@@ -54,15 +55,17 @@ func (h *Holdings) play(e *Event) error {
 		for i, hash := range e.Hashes {
 			at.tokens = slices.Concat(at.tokens, e.Tokens[i*e.BlockTokens:(i+1)*e.BlockTokens])
 			h.known[hash] = at
-			h.present[hash] = true
+			h.present[hash]++
 			at.parent = hash
 		}
 	case "BlockRemoved":
 		for _, hash := range e.Hashes {
-			if !h.present[hash] {
+			switch h.present[hash]--; h.present[hash] {
+			case -1:
 				return fmt.Errorf("block %s is removed and wasn't there", hash)
+			case 0:
+				delete(h.present, hash)
 			}
-			delete(h.present, hash)
 			h.removed++
 		}
 	case "AllBlocksCleared":
@@ -90,12 +93,17 @@ func saltOf(e *Event) string {
 }
 
 // Blocks is how many blocks lie there.
-func (h *Holdings) Blocks() int { return len(h.present) }
+func (h *Holdings) Blocks() (n int) {
+	for _, copies := range h.present {
+		n += copies
+	}
+	return n
+}
 
 // held tells whether a block lies there with all before it.
 func (h *Holdings) held(hash string) bool {
 	for ; hash != ""; hash = h.known[hash].parent {
-		if !h.present[hash] {
+		if h.present[hash] == 0 {
 			return false
 		}
 	}

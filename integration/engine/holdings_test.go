@@ -48,6 +48,9 @@ func TestTheNaiveMapHoldsWhatIsHeldFromTheStart(t *testing.T) {
 	if h := of(stored, `{"type":"AllBlocksCleared"}`); h.Blocks() != 0 || scheduled(h) != 0 || h.clears != 1 {
 		t.Errorf("cleared: %d blocks", h.Blocks())
 	}
+	if h := of(stored, stored, `{"type":"BlockRemoved","block_hashes":["1","2"]}`); h.Blocks() != 6 || scheduled(h) != 2 {
+		t.Errorf("with a copy of each: %d blocks, %d checkpoints", h.Blocks(), scheduled(h))
+	}
 	var chain fingerprint.Chain
 	chain.Reset(fingerprint.Salt("p", "m", 0, "s", fingerprint.Exact))
 	chain.WriteTokens(slices.Repeat([]uint32{7}, 64))
