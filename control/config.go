@@ -170,12 +170,6 @@ func (c *Config) validate() error {
 		}
 		names[source.Name()] = true
 	}
-	for _, dns := range c.Discovery.DNS {
-		errs = append(errs, dns.Check())
-	}
-	for _, kube := range c.Discovery.Kubernetes {
-		errs = append(errs, kube.Check())
-	}
 	for field, path := range map[string]string{"health.path": c.Health.Path, "health.metrics_path": c.Health.MetricsPath} {
 		if path != "" && !strings.HasPrefix(path, "/") && (path != "-" || field != "health.metrics_path") {
 			bad(field, strconv.Quote(path)+" is not a path", "begin it with /")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,6 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warmpath/warmpath/control"
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/discovery/dns"
+	"github.com/warmpath/warmpath/control/discovery/kubernetes"
 )
 
 func controlCommand() *cobra.Command {
@@ -51,6 +55,10 @@ the API. Flags win over the file.`,
 				cfg.Token = token
 			}
 			cfg.Logger = slog.Default()
+			var err error
+			if cfg.Sources, err = sources(&cfg.Discovery); err != nil {
+				return err
+			}
 			service, err := control.New(cfg)
 			if err != nil {
 				return err
@@ -68,4 +76,28 @@ the API. Flags win over the file.`,
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the API's bearer token")
 	f.DurationVar(&learn, "learn", 10*time.Second, "after a restart without state: how long gateways keep their own table")
 	return cmd
+}
+
+// sources makes what the configuration's section discovery says. control itself
+// doesn't: who embeds it need not link a Kubernetes client.
+func sources(d *control.Discovery) ([]discovery.Source, error) {
+	var out []discovery.Source
+	var errs []error
+	for i, cfg := range d.Kubernetes {
+		source, err := kubernetes.New(cfg)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("item %d: %w", i+1, err))
+			continue
+		}
+		out = append(out, source)
+	}
+	for i, cfg := range d.DNS {
+		source, err := dns.New(cfg)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("item %d: %w", i+1, err))
+			continue
+		}
+		out = append(out, source)
+	}
+	return out, errors.Join(errs...)
 }
