@@ -158,6 +158,10 @@ bench-routing: ## Play every workload under every routing rule in virtual time (
 bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick)
 	@$(GO) run ./integration/benchtable $(BENCH)
 
+.PHONY: bench-restart
+bench-restart: ## Measure how soon a restarted control service knows what engines hold (JSON)
+	@$(GO) run ./integration/benchrestart $(BENCH)
+
 .PHONY: test-tokenizers
 test-tokenizers: ## Compare token ids with Hugging Face's and tiktoken's (TOKENIZERS='--vocab qwen3')
 	@$(GO) run ./integration/tokenizers test $(TOKENIZERS)

@@ -22,6 +22,9 @@ import (
 type feeds struct {
 	mu    sync.Mutex
 	byRef map[uint16]*feed
+	// begun are the identities of sources that were followed since the start: a
+	// saved map is only for the first time.
+	begun sync.Map
 }
 
 // feed follows all ranks of one worker.
@@ -32,8 +35,15 @@ type feed struct {
 	stale  bool // the index has forgotten what it told. Under feeds.mu
 
 	mu      sync.Mutex
-	sources []*kvevents.Source
+	sources []followed
 	problem string // of the discovery
+}
+
+// followed is the source of one rank. Its identity is all that decides what its
+// blocks and fingerprints are.
+type followed struct {
+	*kvevents.Source
+	identity string
 }
 
 // feedKey is what a feed depends on; with another key it begins anew.
@@ -41,6 +51,7 @@ type feedKey struct {
 	ref        uint16
 	address    string
 	pool       string
+	generation uint64
 	events     discovery.KVEvents
 	models     string // joined by 0
 	vocabulary string
@@ -98,18 +109,13 @@ func (s *Service) followEvents(ctx context.Context) {
 			}
 			models := []string{}
 			if pool := d.parsed.ByName(w.Pool); pool != nil {
-				for _, m := range pool.Models {
-					if m != "*" {
-						models = append(models, m)
-					}
-				}
+				models = slices.Clone(pool.Models)
 			}
 			if m := w.KVEvents.Model; m != "" && !slices.Contains(models, m) {
 				models = slices.Insert(models, 0, m)
 			}
-			models = models[:min(len(models), maxModels)]
 			want[w.Ref] = wanted{
-				feedKey{w.Ref, w.Address, w.Pool, w.KVEvents, strings.Join(models, "\x00"), p.serving.vocabulary.Hash.String()},
+				feedKey{w.Ref, w.Address, w.Pool, w.Generation, w.KVEvents, strings.Join(models, "\x00"), p.serving.vocabulary.Hash.String()},
 				kvevents.Config{Pool: w.Pool, Models: models, TurnEnds: turnEnds(p.serving.vocabulary.Tokens)},
 			}
 		}
@@ -121,6 +127,9 @@ func (s *Service) followEvents(ctx context.Context) {
 		if f.stale || want[ref].key != f.key {
 			f.cancel()
 			<-f.done
+			if ctx.Err() != nil {
+				continue // what it knows is saved at the very end
+			}
 			delete(s.feeds.byRef, ref)
 			s.index.Reporting(ref, false, time.Now())
 			kick(s.dirty)
@@ -154,12 +163,18 @@ func (s *Service) restartFeeds() {
 // run follows the worker until ctx ends.
 func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 	endpoints := []kvevents.Endpoint{{Events: f.key.events.Endpoint, Replay: f.key.events.Replay, Topic: f.key.events.Topic}}
+	transport := s.cfg.Transport
+	if transport == nil {
+		transport = &http.Transport{DisableKeepAlives: true}
+	}
+	client := &http.Client{Transport: transport, Timeout: 3 * time.Second}
 	if f.key.events.Auto {
-		if endpoints = f.discover(ctx, s); endpoints == nil {
+		if endpoints = f.discover(ctx, s, client); endpoints == nil {
 			return
 		}
 	}
-	told := sink{s.index, f.key.ref}
+	cfg.Models = f.baseNames(ctx, s, client, cfg.Models)
+	told := &sink{index: s.index, ref: f.key.ref}
 	var union *kvevents.Union
 	if len(endpoints) > 1 {
 		union = kvevents.NewUnion(told)
@@ -171,10 +186,14 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 		if union != nil {
 			to = union.Rank()
 		}
-		f.sources = append(f.sources, kvevents.NewSource(e, cfg, to, func() { kick(s.dirty) }, log))
+		source := followed{kvevents.NewSource(e, cfg, to, func() { kick(s.dirty) }, log), f.key.identity(e, cfg.Models)}
+		source.OnDoubt(func() { s.index.Doubt(f.key.ref) })
+		s.restoreEvents(f.key.ref, source, told, log)
+		f.sources = append(f.sources, source)
 	}
 	sources := f.sources
 	f.mu.Unlock()
+	kick(s.dirty)
 	var wg sync.WaitGroup
 	for _, source := range sources {
 		wg.Go(func() { source.Run(ctx) })
@@ -183,13 +202,7 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 }
 
 // discover asks the worker where it publishes until it says so.
-func (f *feed) discover(ctx context.Context, s *Service) []kvevents.Endpoint {
-	transport := s.cfg.Transport
-	if transport == nil {
-		own := &http.Transport{DisableKeepAlives: true}
-		transport = own
-	}
-	client := &http.Client{Transport: transport, Timeout: 3 * time.Second}
+func (f *feed) discover(ctx context.Context, s *Service, client *http.Client) []kvevents.Endpoint {
 	for {
 		endpoints, err := kvevents.Discover(ctx, client, f.key.address, s.cfg.Health.Token)
 		if err == nil {
@@ -214,13 +227,20 @@ func (f *feed) discover(ctx context.Context, s *Service) []kvevents.Endpoint {
 
 // sink carries what a map learns to the index.
 type sink struct {
-	index *index.Index
-	ref   uint16
+	index     *index.Index
+	ref       uint16
+	recalling bool // what is told was saved before a restart. Before the sources run
 }
 
-func (k sink) Hold(path []fingerprint.Checkpoint) { k.index.Report(k.ref, path, time.Now()) }
-func (k sink) Drop(fp uint64)                     { k.index.Withdraw(k.ref, fp, time.Now()) }
-func (k sink) Clear()                             { k.index.WithdrawAll(k.ref) }
+func (k *sink) Hold(path []fingerprint.Checkpoint) {
+	if k.recalling {
+		k.index.Recall(k.ref, path, time.Now())
+		return
+	}
+	k.index.Report(k.ref, path, time.Now())
+}
+func (k *sink) Drop(fp uint64) { k.index.Withdraw(k.ref, fp, time.Now()) }
+func (k *sink) Clear()         { k.index.WithdrawAll(k.ref) }
 
 // eventStatus is what the status says of a worker's events, nil when they aren't
 // followed. Sums are over its ranks.

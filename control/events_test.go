@@ -94,7 +94,7 @@ func (p *publisher) send(msg zmq4.Msg) {
 // serveOn is serve with another transport to the engines.
 func serveOn(t *testing.T, transport announcing, cfg Config) *bench {
 	t.Helper()
-	cfg.Transport = transport
+	cfg.Transport, cfg.Listen = transport, "127.0.0.1:0"
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -166,7 +166,7 @@ func (s *Service) restore() bool {
 	if s.cfg.StateFile == "" {
 		return false
 	}
-	data, err := readState(s.cfg.StateFile)
+	data, err := readBounded(s.cfg.StateFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		s.log.Info("no state file yet", "file", s.cfg.StateFile)
 		return false
@@ -191,7 +191,7 @@ func (s *Service) restore() bool {
 	return true
 }
 
-func readState(path string) ([]byte, error) {
+func readBounded(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (s *Service) saveLoop(ctx context.Context) {
 	}
 }
 
-// save writes the state file whole or not at all.
+// save writes the state file, and beside it what KV events have told.
 func (s *Service) save(now time.Time) error {
 	if s.cfg.StateFile == "" {
 		return nil
@@ -234,10 +234,19 @@ func (s *Service) save(now time.Time) error {
 	}
 	s.policyMu.Unlock()
 	data := appendState(nil, st, s.index.AppendSnapshot)
-	dir, base := filepath.Split(s.cfg.StateFile)
+	err := writeWhole(s.cfg.StateFile, data)
+	if err != nil {
+		err = fmt.Errorf("write state file: %w", err)
+	}
+	return errors.Join(err, s.saveEvents(now))
+}
+
+// writeWhole writes a file whole or not at all.
+func writeWhole(path string, data []byte) error {
+	dir, base := filepath.Split(path)
 	f, err := os.CreateTemp(filepath.Clean(dir+"."), base+".tmp*")
 	if err != nil {
-		return fmt.Errorf("write state file: %w", err)
+		return err
 	}
 	defer os.Remove(f.Name()) // fails after the rename, as it should
 	_, err = f.Write(data)
@@ -248,10 +257,7 @@ func (s *Service) save(now time.Time) error {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), s.cfg.StateFile)
+		err = os.Rename(f.Name(), path)
 	}
-	if err != nil {
-		return fmt.Errorf("write state file %s: %w", s.cfg.StateFile, err)
-	}
-	return nil
+	return err
 }

@@ -70,9 +70,6 @@ func NewSource(e Endpoint, cfg Config, sink Sink, applied func(), log *slog.Logg
 	return &Source{endpoint: e, log: log.With("events", e.Events), applied: applied, doubted: func() {}, stream: stream{m: NewMap(cfg, sink)}}
 }
 
-// Endpoint is where the source listens.
-func (s *Source) Endpoint() Endpoint { return s.endpoint }
-
 // OnDoubt has f called when batches were lost, and with them perhaps removals:
 // what is told of the cache then may be too much. Call it before Run.
 func (s *Source) OnDoubt(f func()) { s.doubted = f }
