@@ -133,6 +133,9 @@ func (s *Service) takeCache(w *discovery.Worker, c *beatCache, cache *heartbeat.
 	if cache.Complete {
 		s.index.Reporting(w.Ref, true, now)
 		s.index.ToldAll(w.Ref, paths, now)
+		if c.complete.IsZero() {
+			s.index.RecallDone(w.Ref, now)
+		}
 		c.complete = now
 	} else {
 		for _, path := range paths {

@@ -1,6 +1,10 @@
 package index
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // What engines report is the truth, and stands beside what dispatches predict: a
 // prediction that a reporting engine doesn't come to confirm goes.
@@ -181,12 +185,19 @@ func (m *model) awaitAgain(id uint32, now time.Time) {
 // something that is held stays: it is held too.
 func (m *model) expireUnproven(now time.Time) (removed int) {
 	waiting := m.unproven[:0]
-	var again []uint32
+	var due []unproven
 	for _, u := range m.unproven {
 		if u.due.After(now) {
 			waiting = append(waiting, u)
-			continue
+		} else {
+			due = append(due, u)
 		}
+	}
+	// The deepest first: a path whose time is over goes as a whole.
+	end := func(u unproven) uint32 { return m.end(m.at[u.fingerprint]) }
+	slices.SortFunc(due, func(a, b unproven) int { return cmp.Compare(end(b), end(a)) })
+	var again []uint32
+	for _, u := range due {
 		id, ok := m.at[u.fingerprint]
 		switch {
 		case !ok || m.node(id).reported:

@@ -71,6 +71,22 @@ func TestReportsAreTheTruthBesidePredictions(t *testing.T) {
 	}
 }
 
+// Prompts are long: what was predicted of one goes at once, not checkpoint by
+// checkpoint.
+func TestAPredictionThatNothingConfirmsGoesAsAWhole(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	x := New(Config{})
+	x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 100_000})
+	x.Reporting(1, true, at)
+	x.Report(1, reportedPath(4, 8), at)
+	x.Dispatch(Dispatch{Request: RequestID{1, 1}, Chosen: 1, PromptUnits: 24, Path: reportedPath(4, 8, 12, 16, 20, 24)}, at)
+	x.Done(Done{Request: RequestID{1, 1}, Served: 1, Outcome: Complete, CachedTokens: -1, TTFT: -1}, at)
+	x.Tick(at.Add(unreportedFor))
+	if holds(x, 12) || holds(x, 24) || !holds(x, 8) {
+		t.Errorf("12 held %v, 24 held %v, 8 held %v", holds(x, 12), holds(x, 24), holds(x, 8))
+	}
+}
+
 func TestWhatWasBelievedBeforeReportsBeganHasItsTime(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	x := New(Config{})

@@ -1,0 +1,82 @@
+package heartbeat
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/warmpath/warmpath/control/kvevents"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+)
+
+// held collects what a map of KV events tells.
+type held map[fingerprint.Checkpoint]bool
+
+func (h held) Hold(path []fingerprint.Checkpoint) {
+	for _, c := range path {
+		c.TurnEnd = false
+		h[c] = true
+	}
+}
+func (h held) Drop(uint64) {}
+func (h held) Clear()      { clear(h) }
+
+// A token list tells the same as the KV events of an engine that stores it: two
+// implementations, one table.
+func TestATokenListTellsWhatTheEventsOfItsBlocksTell(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		block := rapid.SampledFrom([]int{16, 32, 48, 64}).Draw(t, "block")
+		tokens := rapid.SliceOfN(rapid.Uint32Range(0, 12), 1, 600).Draw(t, "tokens")
+		ends := []uint32{3, 7}
+		salt := rapid.SampledFrom([]string{"", "tenant"}).Draw(t, "salt")
+		p := Prefix{CacheSalt: salt, Tokens: tokens}
+		got := p.Checkpoints("default", "tiny", ends, block)
+
+		events := held{}
+		m := kvevents.NewMap(kvevents.Config{Pool: "default", Models: []string{"tiny"}, TurnEnds: ends}, events)
+		blocks := len(tokens) / block
+		e := kvevents.Event{Kind: kvevents.Stored, Medium: kvevents.GPU, Group: -1, FullAttention: true, BlockSize: block, Tokens: tokens[:blocks*block], CacheSalt: salt, Opaque: blocks}
+		for i := range blocks {
+			e.Hashes = append(e.Hashes, uint64(i+1))
+		}
+		m.Apply(&kvevents.Batch{Events: []kvevents.Event{e}})
+
+		for i, c := range got {
+			c.TurnEnd = false
+			// The end of the list is a checkpoint of its own.
+			if !events[c] && i < len(got)-1 {
+				t.Fatalf("unit %d isn't told by the events", c.End)
+			}
+			delete(events, c)
+		}
+		if len(events) > 0 {
+			t.Fatalf("the events tell %v more", events)
+		}
+	})
+}
+
+func TestNamesAndSaltsMakeOtherFingerprints(t *testing.T) {
+	tokens := make([]uint32, 64)
+	base := Prefix{Tokens: tokens}
+	path := base.Checkpoints("default", "m", nil, 16)
+	if len(path) != 1 || path[0].End != 4 {
+		t.Fatalf("%v", path)
+	}
+	for name, other := range map[string][]fingerprint.Checkpoint{
+		"pool":    base.Checkpoints("other", "m", nil, 16),
+		"model":   base.Checkpoints("default", "n", nil, 16),
+		"adapter": (&Prefix{Model: "adapter", Tokens: tokens}).Checkpoints("default", "m", nil, 16),
+		"salt":    (&Prefix{CacheSalt: "s", Tokens: tokens}).Checkpoints("default", "m", nil, 16),
+	} {
+		if other[0].Fingerprint == path[0].Fingerprint {
+			t.Errorf("%s makes no difference", name)
+		}
+	}
+	if same := (&Prefix{Model: "m", Tokens: tokens}).Checkpoints("default", "x", nil, 16); !slices.Equal(same, path) {
+		t.Error("the model in the prefix isn't that of the pool")
+	}
+	if short := base.Checkpoints("default", "m", nil, 128); len(short) != 0 {
+		t.Errorf("half a block: %v", short)
+	}
+}
