@@ -26,6 +26,7 @@ type engines struct {
 	mu      sync.Mutex
 	started map[string]uint64 // address -> process start, seconds; absent: refused
 	hung    map[string]bool
+	more    map[string]string // address -> further lines of its metrics page
 	// tokenize answers POST /tokenize with a status and a body; nil: 404.
 	tokenize func(address string, body []byte) (int, any)
 }
@@ -51,6 +52,16 @@ func (e *engines) generation(address string) uint64 {
 	return e.started[address] * 1000
 }
 
+// measure adds lines to what an engine's metrics page says.
+func (e *engines) measure(address, lines string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.more == nil {
+		e.more = map[string]string{}
+	}
+	e.more[address] = lines
+}
+
 func (e *engines) hang(address string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,7 +71,7 @@ func (e *engines) hang(address string) {
 func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 	e.mu.Lock()
 	started, ok := e.started[r.URL.Host]
-	hung := e.hung[r.URL.Host]
+	hung, more := e.hung[r.URL.Host], e.more[r.URL.Host]
 	e.mu.Unlock()
 	if hung {
 		<-r.Context().Done()
@@ -74,7 +85,7 @@ func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	body := "ok"
 	if r.URL.Path == "/metrics" {
-		body = fmt.Sprintf("process_start_time_seconds %d\nvllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n", started)
+		body = fmt.Sprintf("process_start_time_seconds %d\nvllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n", started) + more
 	}
 	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{}, Request: r}, nil
 }

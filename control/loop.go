@@ -155,6 +155,7 @@ func (s *Service) housekeeping(now time.Time) {
 	s.index.Tick(now)
 	s.gateways.List(now)
 	s.ageBeats(now)
+	s.watchEvictions(now)
 	if s.learning.Load() && !now.Before(s.learnUntil) {
 		s.learning.Store(false)
 		s.log.Info("learning is over", "entries", s.table.Stats().Entries)

@@ -86,11 +86,16 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descWorkers      = desc("workers", "Workers by pool and state.", "pool", "state")
-	descWorkerTrust  = desc("worker_trust", "Share of proven prefixes that the worker still held, EWMA.", "worker")
+	descWorkerTrust  = desc("worker_trust", "Share of proven prefixes that came true, lately.", "worker")
 	descWorkerItems  = desc("worker_entries", "Checkpoints the worker is believed to hold.", "worker")
 	descWorkerFlight = desc("worker_in_flight", "Requests in flight from all gateways.", "worker")
 	descWorkerAge    = desc("worker_load_age_seconds", "Age of the worker's load report.", "worker")
 	descWorkerAvoid  = desc("worker_avoided", "1 while the worker has a negative mark.", "worker")
+	descWorkerTruth  = desc("worker_truth", "1 for where the belief about the worker's cache comes from.", "worker", "truth")
+	descWorkerPoor   = desc("worker_degraded", "How many things are wrong or missing at the worker; the status names them.", "worker")
+	descWorkerEvict  = desc("worker_evicting_share", "Share of the worker's cache that an announced eviction takes; 0 none.", "worker")
+	descWorkerBeat   = desc("worker_heartbeat_age_seconds", "Age of the worker's last heartbeat, for one that sends them.", "worker")
+	descBeats        = desc("heartbeats_total", "Heartbeats by what became of them.", "kind")
 	descGateways     = desc("gateways", "Gateways that reported within 7 s.")
 	descLag          = desc("gateway_versions_behind_max", "How many versions the slowest live gateway is behind.")
 	descEntries      = desc("table_entries", "Entries of the published table.")
@@ -102,7 +107,7 @@ var (
 	descIndexNodes   = desc("index_entries", "Checkpoint holdings in the index.")
 	descPending      = desc("index_pending", "Dispatches without a done report yet.")
 	descEvents       = desc("events_total", "What reports led to, by kind.", "kind")
-	descTokens       = desc("tokens_total", "Prompt tokens of done reports: predicted to be cached, cached as the engine said, and the lesser of both.", "kind")
+	descTokens       = desc("tokens_total", "Prompt tokens of done reports: predicted to be cached, cached as the engine said, the lesser of both, and what was cached beyond the prediction.", "kind")
 	descMode         = desc("fingerprint_mode", "1 for the mode that a pool with a tokenizer is in.", "pool", "mode")
 	descParity       = desc("tokenizer_parity", "1: the worker has shown the same tokens as ours; 0: not known; -1: others.", "pool", "worker")
 	descReady        = desc("vocabulary_ready_gateways", "Live gateways whose VMs have all loaded the pool's vocabulary.", "pool")
@@ -123,6 +128,7 @@ var (
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descWorkers, descWorkerTrust, descWorkerItems, descWorkerFlight, descWorkerAge, descWorkerAvoid, descGateways, descLag,
+		descWorkerTruth, descWorkerPoor, descWorkerEvict, descWorkerBeat, descBeats,
 		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
 		descPending, descEvents, descTokens, descMode, descParity, descReady, descLearning, descOff,
 		descEventBlocks, descEventAge, descEventUp, descEventCounts,
@@ -156,6 +162,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descWorkerFlight, float64(w.InFlight), w.Address)
 		gauge(descWorkerAge, w.LoadAge, w.Address)
 		gauge(descWorkerAvoid, truth(w.AvoidSeconds > 0), w.Address)
+		gauge(descWorkerTruth, 1, w.Address, w.Truth)
+		gauge(descWorkerPoor, float64(len(w.Degraded)), w.Address)
+		gauge(descWorkerEvict, w.EvictShare, w.Address)
+		if w.Heartbeats != nil {
+			gauge(descWorkerBeat, w.Heartbeats.Age, w.Address)
+		}
 	}
 	for i := range st.Workers {
 		e, worker := st.Workers[i].Events, st.Workers[i].Address
@@ -229,6 +241,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(descTokens, k.PredictedTokens, "predicted")
 	count(descTokens, k.CachedTokens, "cached")
 	count(descTokens, k.CameTrueTokens, "came_true")
+	count(descTokens, k.MoreTokens, "more_than_predicted")
+	for kind, value := range map[string]uint64{
+		"taken": k.Heartbeats, "repeated": k.BeatsRepeated, "old_generation": k.BeatsOld, "bad": k.BeatsBad, "unlisted": k.BeatsUnlisted, "cache_ignored": k.BeatCachesIgnored,
+	} {
+		count(descBeats, value, kind)
+	}
 	for _, t := range st.Tokenizers {
 		for _, mode := range []string{"exact", "approximate"} {
 			gauge(descMode, truth(t.Mode == mode), t.Pool, mode)

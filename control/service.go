@@ -17,6 +17,7 @@ import (
 
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/eviction"
 	"github.com/warmpath/warmpath/control/heartbeat"
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/ingest"
@@ -40,6 +41,7 @@ type Service struct {
 	fleet        *discovery.Fleet
 	monitor      *discovery.Monitor
 	index        *index.Index
+	evictions    map[uint16]*eviction.Detector // by ref; of the publish loop
 	gateways     *ingest.Gateways
 	ingest       *ingest.Ingest
 	table        *publish.Table
@@ -82,7 +84,7 @@ func New(cfg Config) (*Service, error) {
 	now := time.Now()
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now,
-		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}},
+		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 	}
