@@ -319,6 +319,15 @@ var parameters = []parameter{
 	{"decode_step_us", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.DecodeStep = time.Duration(p.integer(at, v, 0, 1_000_000)) * time.Microsecond
 	}},
+	{"ramp_ms", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.Ramp = time.Duration(p.integer(at, v, 0, 600_000)) * time.Millisecond
+	}},
+	{"ramp_first_ms", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.RampFirst = time.Duration(p.integer(at, v, 1, 60_000)) * time.Millisecond
+	}},
+	{"explore", []Name{Threshold, Cost, Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.Explore = p.number(at, v, 0, 0.5)
+	}},
 	{"cache_weight", []Name{Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.CacheWeight = p.number(at, v, 0, 100)
 	}},

@@ -140,6 +140,7 @@ func TestParametersOfARuleAreTheOnesItUses(t *testing.T) {
 				"load_limit": "0.5", "watermark": "0.5", "load_bound": "2", "holder_bound": "3", "min_match_tokens": "1", "virtual_nodes": "1", "load_decay_ms": "100", "lease_ms": "1000",
 				"miss_weight": "1", "decode_weight": "1", "evict_weight": "1", "tail_decay_ms": "1000", "spread_weight_ms": "7", "sample": "0.25",
 				"output_tokens": "9", "decode_step_us": "9", "cache_weight": "1", "max_queue": "0.5", "queue_breaker": "0.5",
+				"ramp_ms": "0", "ramp_first_ms": "1", "explore": "0.05",
 			}[q.name]
 			s, err := Parse([]byte(`{"pools":[{"name":"a","models":["*"],"policy":{"` + q.name + `":` + value + `,"name":"` + name + `"}}]}`))
 			if used != (err == nil) {

@@ -60,6 +60,12 @@ type chooser struct {
 	rule *policy.Policy
 	name policy.Name // the rule that decides
 	skip int         // index of the best worker while the second is sought, else -1
+	// elapsed since View.At.
+	elapsed time.Duration
+	// hot is the length of the request's hot prefix in tokens, 0 for none.
+	hot int
+	// priced: rule cost, the candidates have their prices.
+	priced bool
 }
 
 // in tells whether worker i may be picked.
@@ -76,7 +82,13 @@ func (c *chooser) at(ref uint16) int {
 	return -1
 }
 
+// pick returns the index of the best worker, -1 for none.
 func (c *chooser) pick() (int, Why) {
+	if c.skip < 0 && c.rule.Explore > 0 && c.rng.Float64() < c.rule.Explore {
+		if i := c.random(); i >= 0 && c.underWatermark(i) {
+			return i, WhyExplore
+		}
+	}
 	switch c.name {
 	case policy.RoundRobin:
 		return c.roundRobin(), WhyRoundRobin

@@ -17,10 +17,14 @@ const defaultPrefillRate = 10_000
 //	evict   evict_weight x tokens pushed out / prefill rate x exp(-age of what goes next / tail_decay)
 //	spread  spread_weight x (recent work / the pool's mean - 1)
 //
+// but for the homes of hot prefixes and for workers that have just come, see miss.
+//
 // Every term is continuous: no switch, so no herd at a switch's edge. Candidates are the holders
-// of the longest match and a random part of the others.
+// of the longest match, the homes of the hot prefix, and a random part of the others.
 func (c *chooser) cost() (int, Why) {
-	if c.skip < 0 {
+	if !c.priced { // else the second choice
+		c.priced = true
+		c.hot = c.markHomes()
 		c.draw()
 		c.price()
 	}
@@ -44,7 +48,7 @@ func (c *chooser) draw() {
 	rest := order[:0]
 	for _, i := range order {
 		s := &c.d.seen[i]
-		s.terms = Terms{Seen: top > 0 && s.credited == top}
+		s.terms = Terms{Seen: top > 0 && s.credited == top || s.home}
 		if !s.terms.Seen {
 			rest = append(rest, i)
 		}
@@ -75,7 +79,7 @@ func (c *chooser) price() {
 		uncached := float64(max(0, c.req.PromptTokens-s.credited))
 		t := &s.terms
 		t.Wait = float64(max(0, w.UncachedTokens)) / rate
-		t.Miss = (1 + c.rule.MissWeight) * uncached / rate
+		t.Miss = c.miss(i, t.Wait, uncached/rate, rate)
 		step := c.rule.DecodeStep.Seconds()
 		others := float64(s.requests)
 		own := max(w.DecodeSeconds, others*step) + step

@@ -182,7 +182,10 @@ func BenchmarkChooseCost64(b *testing.B) {
 		w := &v.Workers[i]
 		w.PrefillRate, w.UncachedTokens, w.TailAge, w.RecentTokens = 10_000, i*97%3000, 10*time.Second, float64(i)
 	}
-	req := long(holds(3, 2048), holds(9, 2048), holds(40, 1024))
+	req := spoken(1600, 2048, 3000, 3400, 4800, 5200)
+	req.Matches = append(req.Matches, holds(3, 2048), holds(9, 2048), holds(40, 1024))
+	v.Homes = []Home{{Fingerprint: 1, Units: 100, Refs: []uint16{3, 9, 11, 17}}, {Fingerprint: 99, Units: 50, Refs: []uint16{1, 2}}}
+	v.Workers[7].CacheAge = time.Second
 	rng := NewRand(1)
 	var d Decision
 	b.ReportAllocs()

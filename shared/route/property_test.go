@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/ring"
 	"github.com/warmpath/warmpath/shared/table"
@@ -44,6 +45,7 @@ func drawView(t *rapid.T) *View {
 		w.DecodeSeconds = rapid.SampledFrom([]float64{0, 0.02}).Draw(t, "decode")
 		w.TailAge = rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(t, "tail")
 		w.FreeTokens = rapid.SampledFrom([]int{0, 1000, 1 << 20}).Draw(t, "free")
+		w.CacheAge = rapid.SampledFrom([]time.Duration{0, 0, time.Second, time.Hour}).Draw(t, "cache age")
 		w.RecentTokens = rapid.SampledFrom([]float64{0, 1, 0.1, 12345}).Draw(t, "recent")
 	}
 	v.Ring = ringOf(v)
@@ -56,6 +58,14 @@ func drawRequest(t *rapid.T, v *View) *Request {
 		RingKey:      rapid.Uint64Range(0, 5).Draw(t, "ring key"),
 		SessionKey:   rapid.Uint64Range(0, 5).Draw(t, "session"),
 		Sequence:     rapid.Uint64().Draw(t, "sequence"),
+	}
+	for i := range uint64(rapid.IntRange(0, 4).Draw(t, "checkpoints")) {
+		req.Checkpoints = append(req.Checkpoints, fingerprint.Checkpoint{Fingerprint: i, End: uint32(64 + 2*i), TurnEnd: rapid.Bool().Draw(t, "turn")})
+	}
+	for i := range v.Workers {
+		if rapid.IntRange(0, 3).Draw(t, "home") == 0 {
+			v.Homes = append(v.Homes, Home{Fingerprint: uint64(i), Units: uint32(64 + 2*i), Refs: []uint16{v.Workers[i].Ref, 9999}})
+		}
 	}
 	for _, w := range v.Workers {
 		if rapid.IntRange(0, 2).Draw(t, "matches") == 0 {

@@ -82,6 +82,9 @@ type Worker struct {
 	// RecentTokens is the uncached work that was sent there lately, old work fading away. Any
 	// unit will do: it is compared with the pool's mean.
 	RecentTokens float64
+	// CacheAge is how long before View.At the worker's cache was known to be empty: it joined,
+	// came back, or dropped all. 0 for not known, or long ago.
+	CacheAge time.Duration
 	// Trust in what the table says about the worker, 0 to 1.
 	Trust float64
 	// Age of the report at View.At, or Never.
@@ -111,11 +114,22 @@ func LoadOf(w *Worker, kvShare float64, own int) float64 {
 	return load
 }
 
+// Home is a prefix that is hot and the workers that shall hold it. Control plans them.
+type Home struct {
+	// Fingerprint of the prefix at its end, Units long.
+	Fingerprint uint64
+	Units       uint32
+	// Refs of the workers, ascending.
+	Refs []uint16
+}
+
 // View is what a gateway knows about a pool.
 type View struct {
 	Pool    *policy.Pool
 	Workers []Worker // any order; refs unique
 	Ring    *ring.Ring
+	// Homes of the pool's hot prefixes, any order.
+	Homes []Home
 	// Score decides under the rule custom. Without one that rule is threshold.
 	Score Score
 	// Fresh tells that the table is up to date. While it is not, no worker is dropped for its
@@ -132,6 +146,9 @@ type Request struct {
 	PromptTokens int
 	// Matches from table.Lookup, any order. Refs that are not in the View are ignored.
 	Matches []table.Match
+	// Checkpoints of the prompt, ascending: its hot prefix is found by them, and where an answer
+	// follows a match. nil for not known.
+	Checkpoints []fingerprint.Checkpoint
 	// RingKey is Chain.RingKey, SessionKey a hash of the session's name; 0 for none.
 	RingKey, SessionKey uint64
 	// Exclude lists workers that must not be chosen.
@@ -161,12 +178,13 @@ const (
 	WhyCostMiss              // rule cost: a worker without one
 	WhyScore                 // rule weighted
 	WhyCustom                // rule custom
+	WhyExplore               // by chance: the setting explore
 )
 
 var whys = [...]string{
 	"none", "holder", "next_holder", "spill", "ring", "short", "no_key", "least_load",
 	"round_robin", "session", "random", "hash", "cost", "cost_miss", "score",
-	"custom",
+	"custom", "explore",
 }
 
 // Whys is the number of reasons: every Why is below it.
@@ -217,6 +235,7 @@ type Candidate struct {
 	UncachedTokens int
 	InFlight       int
 	Age            time.Duration // of the report now, or Never
+	Home           bool          // of the request's hot prefix
 	// Terms is what the rules cost, weighted and custom made of it.
 	Terms Terms
 }
@@ -246,6 +265,7 @@ type Decision struct {
 	Candidates []Candidate
 
 	facts Facts
+	turns []turn
 	seen  []seen
 	index []int32 // by ref: index in View.Workers + 1, 0 = none; all 0 between calls
 	order []int32

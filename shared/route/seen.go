@@ -10,6 +10,7 @@ import (
 // seen is a worker as this decision sees it: brought to now.
 type seen struct {
 	in       bool // may be picked
+	home     bool // of the request's hot prefix
 	left     Left // why not
 	matched  int
 	credited int
@@ -42,13 +43,13 @@ func (c *chooser) enter(now time.Duration) {
 		c.d.seen = make([]seen, len(workers), len(workers)+len(workers)/4)
 	}
 	c.d.seen = c.d.seen[:len(workers)]
-	elapsed := max(now-c.view.At, 0)
+	c.elapsed = max(now-c.view.At, 0)
 	for i := range workers {
 		w := &workers[i]
 		s := &c.d.seen[i]
 		*s = seen{key: w.AddressKey, age: Never, stale: staleOne}
 		if w.Age >= 0 {
-			s.age = w.Age + elapsed
+			s.age = w.Age + c.elapsed
 			if decay := max(c.rule.LoadDecay, 1); s.age < decay {
 				s.stale = int64(float64(staleOne) * float64(s.age) / float64(decay))
 			}
@@ -62,7 +63,7 @@ func (c *chooser) enter(now time.Duration) {
 			s.left = LeftDraining
 		case c.view.Fresh && s.age > c.rule.Lease:
 			s.left = LeftSilent
-		case w.AvoidFor > elapsed:
+		case w.AvoidFor > c.elapsed:
 			s.left = LeftAvoid
 		default:
 			s.in = true
@@ -71,7 +72,7 @@ func (c *chooser) enter(now time.Duration) {
 	}
 	c.readmitIfNobody()
 	c.weigh()
-	c.credit(elapsed)
+	c.credit()
 }
 
 // note makes worker i findable by its ref.
@@ -157,24 +158,25 @@ func fixed(f float64) int64 {
 
 // credit fills in the usable match of every worker, and what it is worth by trust and by what is
 // announced to go.
-func (c *chooser) credit(elapsed time.Duration) {
+func (c *chooser) credit() {
 	table := 1.0
 	if !c.view.Fresh {
-		table = max(0, 1-float64(elapsed)/float64(staleTrust))
+		table = max(0, 1-float64(c.elapsed)/float64(staleTrust))
 	}
+	c.readTurns()
 	for _, m := range c.req.Matches {
 		i := c.at(m.Ref)
 		if i < 0 || m.Ref == 0 {
 			continue
 		}
 		w, s := &c.view.Workers[i], &c.d.seen[i]
-		matched := usable(m.Units, c.req.PromptTokens, w.BlockTokens)
+		matched := usable(c.withAnswer(m.Units), c.req.PromptTokens, w.BlockTokens)
 		if matched <= s.matched {
 			continue
 		}
 		s.matched = matched
 		trust := w.Trust * table
-		if w.EvictFor > elapsed {
+		if w.EvictFor > c.elapsed {
 			trust *= 1 - min(max(w.EvictShare, 0), 1)
 		}
 		if trust > 0 {
@@ -200,7 +202,7 @@ func (c *chooser) explain() {
 		c.d.Candidates = append(c.d.Candidates, Candidate{
 			Ref: w.Ref, Left: left, MatchedTokens: s.matched, CreditedTokens: s.credited,
 			Load: float64(s.load) / loadUnits, ReportedLoad: w.Load, Watermark: float64(s.mark) / loadUnits,
-			UncachedTokens: w.UncachedTokens, InFlight: w.InFlight, Age: s.age, Terms: s.terms,
+			UncachedTokens: w.UncachedTokens, InFlight: w.InFlight, Age: s.age, Home: s.home, Terms: s.terms,
 		})
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/warmpath/warmpath/shared/route"
 )
 
 type eventKind uint8
@@ -16,6 +18,8 @@ const (
 	giveReport
 	faultEvent
 	countBusy
+	planHomes
+	giveHomes
 )
 
 type event struct {
@@ -26,6 +30,7 @@ type event struct {
 	worker  int
 	request *Request
 	report  *report
+	homes   []route.Home
 }
 
 // eventQueue is a binary heap by time, then by order of setting: equal times

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warmpath/warmpath/control/homes"
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/route"
 	"github.com/warmpath/warmpath/sim/engine"
@@ -98,6 +99,7 @@ type Fleet struct {
 	gateways    []*Gateway
 	index       *index
 	rule        Rule
+	planner     *homes.Planner
 	rng         *rand.Rand
 	events      eventQueue
 	now         time.Duration
@@ -122,6 +124,7 @@ type worker struct {
 	params  engine.Params
 	rate    float64 // prefill tokens/s
 	up      bool
+	empty   time.Duration // when its cache was last empty, 0 for the start
 	due     time.Duration // of the wake-up that counts
 	seen    report        // as the gateways know it
 	busy    time.Duration // of engines before the present one
@@ -152,7 +155,7 @@ func Run(cfg Config) (*Fleet, error) {
 	f := &Fleet{
 		cfg: cfg, seed: cfg.Seed, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
 		index: &index{delays: cfg.Delays, rng: rand.New(rand.NewPCG(cfg.Seed, 4)), known: map[engine.BlockHash]*place{}},
-		live:  map[uint64]*Request{}, generations: make([]uint32, cfg.Workers),
+		live:  map[uint64]*Request{}, planner: homes.NewPlanner(), generations: make([]uint32, cfg.Workers),
 	}
 	for i := range cfg.Workers {
 		speed := 1.0
@@ -178,6 +181,7 @@ func Run(cfg Config) (*Fleet, error) {
 		f.at(cfg.Faults[i].At, event{kind: faultEvent, worker: i})
 	}
 	f.at(cfg.BusyFrom, event{kind: countBusy})
+	f.at(0, event{kind: planHomes})
 	f.openNext()
 	if err := f.play(); err != nil {
 		return nil, err
@@ -232,6 +236,12 @@ func (f *Fleet) play() error {
 			}
 		case faultEvent:
 			f.fault(f.cfg.Faults[e.worker])
+		case planHomes:
+			f.plan()
+		case giveHomes:
+			for _, g := range f.gateways {
+				g.view.Homes = e.homes
+			}
 		case countBusy:
 			for _, w := range f.workers {
 				w.before = w.worked(f.now)
@@ -283,6 +293,7 @@ func (f *Fleet) dispatch(g *Gateway, r *Request) {
 	b.recent += float64(r.uncached)
 	g.at = positions(g.at[:0], r)
 	f.index.predict(f.now, r, best, f.generations[best], g.at)
+	f.planner.Heat.Add(g.checkpoints(r), f.now)
 	f.rule.Dispatched(g, r, best)
 	f.live[r.ID] = r
 	r.onTheWay = true
@@ -452,6 +463,7 @@ func (f *Fleet) fault(x Fault) {
 			if err := f.start(w, i); err != nil {
 				panic(err) // the same parameters were good before
 			}
+			w.empty = f.now
 			f.state(i, route.Healthy)
 		case Die:
 			if w.up {

@@ -3,6 +3,7 @@ package virtual
 import (
 	"time"
 
+	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/ring"
 	"github.com/warmpath/warmpath/shared/route"
@@ -109,6 +110,9 @@ func (g *Gateway) refresh(i int, now time.Duration) {
 	w.UncachedTokens = own.uncached + max(0, seen.total.uncached-before.uncached)
 	w.RecentTokens = own.recent + max(0, seen.total.recent-before.recent)*fading(now-seen.taken, recentFor)
 	w.AvoidFor = max(0, g.avoid[i]-now)
+	if empty := g.fleet.workers[i].empty; empty > 0 {
+		w.CacheAge = now - empty
+	}
 	w.Age = max(0, now-seen.taken)
 	if seen.taken == 0 {
 		w.Age = route.Never
@@ -127,15 +131,28 @@ func (routeRule) Choose(g *Gateway, r *Request, now time.Duration) (worker, cach
 	}
 	g.view.At = now
 	req := g.ask(r)
+	req.Checkpoints = g.checkpoints(r)
 	req.Matches = f.index.find(now, r, g.at, f.generations, g.deepest, req.Matches)
 	route.Choose(req, &g.view, now, g.rng, &g.decision)
 	return workerOf(g.decision.Best), g.decision.MatchedTokens
 }
 
+// checkpoints are those of the prompt, as the module has them.
+func (g *Gateway) checkpoints(r *Request) []fingerprint.Checkpoint {
+	out, end := g.request.Checkpoints[:0], 0
+	for _, at := range g.at {
+		for end < len(r.ends) && r.ends[end] < at {
+			end++
+		}
+		out = append(out, fingerprint.Checkpoint{Fingerprint: uint64(r.blocks[at-1]), End: uint32(at), TurnEnd: end < len(r.ends) && r.ends[end] == at})
+	}
+	return out
+}
+
 // ask is what route.Choose is asked, its matches still to come.
 func (g *Gateway) ask(r *Request) *route.Request {
 	req := &g.request
-	*req = route.Request{PromptTokens: r.Prompt, Matches: req.Matches[:0], SessionKey: r.Session, Sequence: g.order}
+	*req = route.Request{PromptTokens: r.Prompt, Matches: req.Matches[:0], Checkpoints: req.Checkpoints[:0], SessionKey: r.Session, Sequence: g.order}
 	if units := len(r.promptBlocks()); units > 0 {
 		req.RingKey = uint64(r.blocks[min(units, ringUnits)-1])
 	}

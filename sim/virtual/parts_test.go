@@ -159,7 +159,10 @@ func TestBurstsKeepTheMeanRate(t *testing.T) {
 }
 
 func TestAMixKeepsItsPartsApart(t *testing.T) {
-	s := hotPrefix()
+	s, err := FindScenario("hot-prefix")
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.Workers, s.Requests = 8, 0
 	source := s.Source(1, 10, 4000)
 	ids := map[uint64]bool{}

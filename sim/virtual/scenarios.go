@@ -12,6 +12,8 @@ import (
 var saturation = map[string]float64{
 	"seed-16":               149,
 	"hot-prefix":            149, // of its background alone
+	"hot-prefix-30":         149,
+	"hot-prefix-brief":      149,
 	"tight-16":              82,
 	"zipf-32":               128,
 	"one-tenant":            152,
@@ -69,7 +71,9 @@ func workloads() []Scenario {
 			Name: "mooncake-synthetic", About: "Mooncake's synthetic trace (needs --trace)", Recorded: true,
 			Workers: 16, Params: h200Pair(), Rate: 5, Settle: time.Minute,
 		},
-		hotPrefix(),
+		hotPrefix("hot-prefix", "seed-16, and for two minutes 60 requests/s more that share 8,000 tokens", 60, 250),
+		hotPrefix("hot-prefix-30", "half as many of them", 30, 250),
+		hotPrefix("hot-prefix-brief", "60/s with answers of 25 tokens: the prompts alone", 60, 25),
 		chat("fleet-2000", "2,000 nodes, 40,000 tenants, a million requests", 3000, func(c *Chat) { c.Tenants = 40_000 }).with(func(s *Scenario) {
 			s.Workers, s.Requests = 2000, 1_000_000
 		}),
@@ -108,16 +112,17 @@ func mishaps() []Scenario {
 }
 
 // hotPrefix is seed-16 that one prefix falls upon: 8,000 tokens and 300 new ones,
-// 60 times a second for two minutes.
-func hotPrefix() Scenario {
-	s := chat("hot-prefix", "seed-16, and for two minutes 60 requests/s more that share 8,000 tokens", 75)
+// rate times a second for two minutes.
+func hotPrefix(name, about string, rate float64, answer float64) Scenario {
+	s := chat(name, about, 75)
 	background := s.Source
 	from := s.Settle + time.Minute
-	const lasts, rate, start = 2 * time.Minute, 60, 3 * time.Second
+	const lasts, start = 2 * time.Minute, 3 * time.Second
 	s.Source = func(seed uint64, r float64, n int) Source {
 		hot := seed16()
 		hot.Tenants, hot.MinTurns, hot.MaxTurns = 1, 1, 1
 		hot.System, hot.First = Lengths{Mean: 8000, Min: 8000, Max: 8000}, Lengths{Mean: 300, Min: 300, Max: 300}
+		hot.Answer.Mean = answer
 		return newMix(
 			&part{Source: background(seed, r, n), group: func(at time.Duration) string {
 				if at >= from && at < from+lasts {

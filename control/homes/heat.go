@@ -1,0 +1,124 @@
+package homes
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+)
+
+const (
+	// fadeFor is the time in which a request's heat fades to 1/e: short, as a prefix that gets hot
+	// wants its homes within two seconds, and long enough to hold a few hundred requests of a fleet.
+	fadeFor = 2 * time.Second
+	// maxCounters bounds the memory to about 3 MB a pool. It holds what some thousand requests a
+	// second open within fadeFor; beyond it the coolest half goes.
+	maxCounters = 1 << 16
+	// maxOpened counters are opened by one request. Most of a prompt's end is its own; a prefix
+	// that many share is known to its end after a few of them.
+	maxOpened = 8
+	// rebase bounds the exponent of a request's weight.
+	rebase = 100 * fadeFor
+)
+
+// Heat counts how many of a pool's recent requests begin with a prefix. Not safe for concurrent
+// use.
+//
+// A count that fades is kept without touching it: instead of old requests getting lighter, new
+// ones get heavier, by exp(time / fadeFor), and whoever asks divides by that (Cormode et al.,
+// "Forward decay", 2009).
+type Heat struct {
+	counters map[uint64]counter // by fingerprint
+	total    float64
+	base     time.Duration // at which a request weighs 1
+	scratch  []float64
+}
+
+// counter is one checkpoint.
+type counter struct {
+	weight float64 // of its requests
+	parent uint64  // the checkpoint before it; 0 for none
+	units  uint32
+}
+
+// NewHeat returns a count of nothing.
+func NewHeat() *Heat { return &Heat{counters: map[uint64]counter{}} }
+
+// weigh is what a request of now weighs.
+func (h *Heat) weigh(now time.Duration) float64 {
+	if now-h.base > rebase {
+		by := math.Exp(-float64(now-h.base) / float64(fadeFor))
+		for fp, c := range h.counters {
+			c.weight *= by
+			h.counters[fp] = c
+		}
+		h.total *= by
+		h.base = now
+	}
+	return math.Exp(float64(now-h.base) / float64(fadeFor))
+}
+
+// Add counts a request by the checkpoints of its prompt, ascending.
+func (h *Heat) Add(path []fingerprint.Checkpoint, now time.Duration) {
+	weight := h.weigh(now)
+	h.total += weight
+	parent, opened := uint64(0), 0
+	for i := range path {
+		fp := path[i].Fingerprint
+		c, known := h.counters[fp]
+		if !known {
+			if opened++; opened > maxOpened {
+				break
+			}
+		}
+		h.counters[fp] = counter{weight: c.weight + weight, parent: parent, units: path[i].End}
+		parent = fp
+	}
+	if len(h.counters) > maxCounters {
+		h.forgetHalf()
+	}
+}
+
+// forgetHalf drops the cooler half of the counters.
+func (h *Heat) forgetHalf() {
+	h.scratch = h.scratch[:0]
+	for _, c := range h.counters {
+		h.scratch = append(h.scratch, c.weight)
+	}
+	slices.Sort(h.scratch)
+	least := h.scratch[len(h.scratch)/2]
+	for fp, c := range h.counters {
+		// A checkpoint is at most as hot as the one before it, so what is kept keeps its parents;
+		// of equals all go, as half of them might be the wrong half.
+		if c.weight <= least {
+			delete(h.counters, fp)
+		}
+	}
+}
+
+// Requests is the number of recent requests, old ones counting less.
+func (h *Heat) Requests(now time.Duration) float64 { return h.total / h.weigh(now) }
+
+// hot is a checkpoint with the number of recent requests that begin with it.
+type hot struct {
+	fingerprint uint64
+	units       uint32
+	parent      uint64
+	requests    float64
+}
+
+// above lists the checkpoints that at least so many recent requests begin with, deepest first.
+func (h *Heat) above(least float64, now time.Duration) (all []hot) {
+	weight := h.weigh(now)
+	for fp, c := range h.counters {
+		if n := c.weight / weight; n >= least {
+			all = append(all, hot{fp, c.units, c.parent, n})
+		}
+	}
+	slices.SortFunc(all, func(a, b hot) int {
+		return cmp.Or(cmp.Compare(b.units, a.units), cmp.Compare(a.fingerprint, b.fingerprint))
+	})
+	return all
+}

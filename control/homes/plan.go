@@ -1,0 +1,149 @@
+package homes
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+const (
+	// spread is how many times its share of the pool a prefix gets as homes: its requests then
+	// are half of what a home does, and the other half keeps the sessions that live there.
+	spread = 2
+	// perHome is how many of its requests are on their way at once for each home that a prefix
+	// gets: in a quiet fleet few workers carry it as well as many, and compute it less often.
+	perHome = 4
+	// leastRequests is the number of recent requests below which a share says nothing.
+	leastRequests = 16
+	// cooled is the part of a worker's share below which a prefix loses its homes: lower than
+	// where it gets them, so that none comes and goes.
+	cooled = 0.5
+	// MaxPrefixes bounds a pool's plan; the hottest stay.
+	MaxPrefixes = 64
+	// leastUnits: a shorter prefix (256 tokens) is computed anew in the time of a decoding step.
+	leastUnits = 16
+)
+
+// Worker is one that can be a home.
+type Worker struct {
+	Ref      uint16
+	InFlight int // requests, of the whole fleet
+}
+
+// Prefix is a hot one and its homes.
+type Prefix struct {
+	Fingerprint uint64
+	Units       uint32
+	// Share of the pool's recent requests that begin with it and not with a hot prefix beyond it.
+	Share float64
+	// Homes are refs, ascending.
+	Homes []uint16
+}
+
+// Planner keeps a pool's plan. Not safe for concurrent use.
+type Planner struct {
+	// Heat of the pool.
+	Heat *Heat
+
+	prefixes []Prefix
+}
+
+// NewPlanner returns a planner without a plan.
+func NewPlanner() *Planner { return &Planner{Heat: NewHeat()} }
+
+// Plan brings the plan to now, for workers that take requests, and returns it, hottest first; it
+// is valid until the next call. holds tells whether a worker has a copy: those are homes first.
+func (p *Planner) Plan(now time.Duration, workers []Worker, holds func(fingerprint uint64, ref uint16) bool) []Prefix {
+	total, n := p.Heat.Requests(now), float64(len(workers))
+	inFlight := 0
+	for _, w := range workers {
+		inFlight += w.InFlight
+	}
+	before := p.prefixes
+	p.prefixes = nil
+	if len(workers) < 2 || total < leastRequests {
+		return nil
+	}
+	own := total / n // a worker's share
+	load := map[uint16]float64{}
+	for _, x := range p.deepest(before, own, now) {
+		share := x.requests / total
+		want := min(spread*share*n, share*float64(inFlight)/perHome, n)
+		old := find(before, x.fingerprint)
+		if old != nil && float64(len(old.Homes)) > want && float64(len(old.Homes))*cooled < want {
+			want = float64(len(old.Homes)) // no home comes and goes with the noise
+		}
+		if want <= 1 {
+			continue
+		}
+		homes := choose(int(math.Ceil(want-0.01)), workers, old, load, func(ref uint16) bool { return holds(x.fingerprint, ref) })
+		for _, ref := range homes {
+			load[ref] += x.requests / float64(len(homes))
+		}
+		p.prefixes = append(p.prefixes, Prefix{Fingerprint: x.fingerprint, Units: x.units, Share: share, Homes: homes})
+	}
+	return p.prefixes
+}
+
+// deepest lists the prefixes that more requests begin with than a worker's share, counting only
+// those that no deeper one of the list has; one that has homes stays until it has cooled.
+func (p *Planner) deepest(before []Prefix, own float64, now time.Duration) (list []hot) {
+	all := p.Heat.above(max(own*cooled, 1), now)
+	taken := map[uint64]float64{} // requests of the listed prefixes beyond a checkpoint
+	for i := range all {
+		x := &all[i]
+		beyond := taken[x.fingerprint]
+		rest := x.requests - beyond
+		least := own
+		if find(before, x.fingerprint) != nil {
+			least *= cooled
+		}
+		if rest > least && x.units >= leastUnits {
+			list = append(list, hot{x.fingerprint, x.units, x.parent, rest})
+			beyond = x.requests
+		}
+		taken[x.parent] += beyond
+	}
+	slices.SortFunc(list, func(a, b hot) int {
+		return cmp.Or(cmp.Compare(b.requests, a.requests), cmp.Compare(a.fingerprint, b.fingerprint))
+	})
+	return list[:min(len(list), MaxPrefixes)]
+}
+
+// choose picks n homes: those it has, then those with a copy, then those that other hot prefixes
+// load least, then those with the fewest requests.
+func choose(n int, workers []Worker, old *Prefix, load map[uint16]float64, holds func(ref uint16) bool) []uint16 {
+	type candidate struct {
+		Worker
+		rank int
+	}
+	all := make([]candidate, len(workers))
+	for i, w := range workers {
+		all[i] = candidate{w, 2}
+		switch {
+		case old != nil && slices.Contains(old.Homes, w.Ref):
+			all[i].rank = 0
+		case holds(w.Ref):
+			all[i].rank = 1
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(load[a.Ref], load[b.Ref]), cmp.Compare(a.InFlight, b.InFlight), cmp.Compare(a.Ref, b.Ref))
+	})
+	homes := make([]uint16, min(n, len(all)))
+	for i := range homes {
+		homes[i] = all[i].Ref
+	}
+	slices.Sort(homes)
+	return homes
+}
+
+func find(list []Prefix, fingerprint uint64) *Prefix {
+	for i := range list {
+		if list[i].Fingerprint == fingerprint {
+			return &list[i]
+		}
+	}
+	return nil
+}

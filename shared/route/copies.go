@@ -1,0 +1,65 @@
+package route
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+)
+
+// The rule cost charges what the cache doesn't save more than once, as a copy of a prefix pushes
+// something else out. Two kinds of copies are wanted: of a hot prefix at its homes, and those that
+// fill a cache which is empty.
+
+// miss is the price of own seconds of prefill behind wait seconds of others'. A home is not
+// charged for the copy that it is to get. A young worker has room for copies, and its first
+// requests compute everything: there the price is that of the time to the first token, which
+// grows with its square, so that it gets the requests that it answers soon, and no queue.
+func (c *chooser) miss(i int, wait, own, rate float64) float64 {
+	s, weight := &c.d.seen[i], c.rule.MissWeight
+	price := (1 + weight) * own
+	if s.home {
+		price -= weight * float64(max(0, min(c.hot, c.req.PromptTokens)-s.credited)) / rate
+	}
+	if youth := c.youth(i); youth > 0 {
+		first := wait + own
+		price += youth * (first*(1+weight*first/c.rule.RampFirst.Seconds()) - wait - price)
+	}
+	return price
+}
+
+// youth is 1 for a worker whose cache was empty just now, and 0 once the ramp is over.
+func (c *chooser) youth(i int) float64 {
+	age := c.view.Workers[i].CacheAge
+	if age <= 0 || c.rule.Ramp <= 0 {
+		return 0
+	}
+	return max(0, 1-float64(age+c.elapsed)/float64(c.rule.Ramp))
+}
+
+// markHomes marks the homes of the request's hot prefix, the deepest if it has several, and
+// returns how many tokens that prefix has.
+func (c *chooser) markHomes() (hotTokens int) {
+	var hot *Home
+	for i := range c.view.Homes {
+		h := &c.view.Homes[i]
+		if (hot == nil || h.Units > hot.Units) && c.begins(h) {
+			hot = h
+		}
+	}
+	if hot == nil {
+		return 0
+	}
+	for _, ref := range hot.Refs {
+		if i := c.at(ref); i >= 0 {
+			c.d.seen[i].home = true
+		}
+	}
+	return int(hot.Units) * fingerprint.UnitTokens
+}
+
+// begins tells whether the prompt begins with a prefix.
+func (c *chooser) begins(h *Home) bool {
+	i, ok := slices.BinarySearchFunc(c.req.Checkpoints, h.Units, func(at fingerprint.Checkpoint, units uint32) int { return cmp.Compare(at.End, units) })
+	return ok && c.req.Checkpoints[i].Fingerprint == h.Fingerprint
+}

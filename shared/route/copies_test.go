@@ -1,0 +1,169 @@
+package route
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/policy"
+)
+
+// spoken is a request whose messages end at the given tokens, the last of them at the prompt's end.
+func spoken(ends ...int) *Request {
+	req := long()
+	req.PromptTokens = ends[len(ends)-1] + 5
+	for i, end := range ends {
+		req.Checkpoints = append(req.Checkpoints, fingerprint.Checkpoint{Fingerprint: uint64(i + 1), End: uint32(end / 16), TurnEnd: true})
+	}
+	return req
+}
+
+func TestAHomeIsNotChargedForTheCopyThatItIsToGet(t *testing.T) {
+	v := priced(4)
+	v.worker(1).UncachedTokens = 6000 // holds the prefix, and has a queue
+	req := long(holds(1, 2048))
+	req.Checkpoints = []fingerprint.Checkpoint{{Fingerprint: 7, End: 64}, {Fingerprint: 8, End: 128}, {Fingerprint: 9, End: 256}}
+	if d := choose(req, v); d.Best != 1 {
+		t.Fatalf("%d has the request before there are homes: %+v", d.Best, d.Candidates)
+	}
+	v.Homes = []Home{
+		{Fingerprint: 7, Units: 64, Refs: []uint16{3, 4}}, // the deeper one counts
+		{Fingerprint: 8, Units: 128, Refs: []uint16{1, 2, 99}},
+		{Fingerprint: 5, Units: 256, Refs: []uint16{4}}, // of another prefix
+	}
+	d := choose(req, v)
+	if d.Best != 2 {
+		t.Errorf("%d has the request, its home is 2: %+v", d.Best, d.Candidates)
+	}
+	want := 0.4096 + 3*0.2048 // all of it, and the copy of what isn't hot
+	if got := d.Candidates[1]; math.Abs(got.Terms.Miss-want) > 1e-9 || !got.Home || d.Candidates[2].Home {
+		t.Errorf("miss %v, want %v: %+v", got.Terms.Miss, want, d.Candidates)
+	}
+	if got := d.Candidates[0]; math.Abs(got.Terms.Miss-4*0.2048) > 1e-9 {
+		t.Errorf("a home with its copy pays %v", got.Terms.Miss)
+	}
+}
+
+func TestHomesAreAlwaysLookedAt(t *testing.T) {
+	v := priced(40)
+	v.Pool.Policy.Sample = 0.01
+	req := long()
+	req.Checkpoints = []fingerprint.Checkpoint{{Fingerprint: 8, End: 128}}
+	v.Homes = []Home{{Fingerprint: 8, Units: 128, Refs: []uint16{5, 17, 31}}}
+	for _, c := range choose(req, v).Candidates {
+		if c.Home && !c.Terms.Seen {
+			t.Errorf("home %d isn't looked at", c.Ref)
+		}
+	}
+}
+
+// A worker with an empty cache gets what it answers soon, and no queue: its price rises with the
+// square of the time to the first token, and fades into the usual one.
+func TestAYoungWorkerIsPricedByTheTimeToItsFirstToken(t *testing.T) {
+	miss := func(prompt, waiting int, age, after time.Duration) float64 {
+		v := priced(2)
+		v.worker(2).CacheAge, v.worker(2).UncachedTokens = age, waiting
+		req := long()
+		req.PromptTokens = prompt
+		c := chooseAt(req, v, after).Candidates[1].Terms
+		return c.Wait + c.Miss
+	}
+	for _, c := range []struct {
+		name            string
+		prompt, waiting int
+		age, after      time.Duration
+		want            float64
+	}{
+		{"grown", 1500, 0, 0, 0, 4 * 0.15},
+		{"as dear as elsewhere at 150 ms", 1500, 0, time.Nanosecond, 0, 4 * 0.15},
+		{"cheaper before", 750, 0, time.Nanosecond, 0, 0.075 * 2.5},
+		{"dearer beyond", 3000, 0, time.Nanosecond, 0, 0.3 * 7},
+		{"a queue counts as the prompt does", 1500, 1500, time.Nanosecond, 0, 0.3 * 7},
+		{"half way", 750, 0, 10 * time.Second, 0, (0.075*2.5 + 4*0.075) / 2},
+		{"it ages with the view", 750, 0, 5 * time.Second, 5 * time.Second, (0.075*2.5 + 4*0.075) / 2},
+		{"over", 750, 0, 20 * time.Second, 0, 4 * 0.075},
+	} {
+		if got := miss(c.prompt, c.waiting, c.age, c.after); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestTheRampsParametersChangeADecision(t *testing.T) {
+	for name, set := range map[string]func(p *policy.Policy){
+		"ramp_ms":       func(p *policy.Policy) { p.Ramp = 0 },
+		"ramp_first_ms": func(p *policy.Policy) { p.RampFirst = 50 * time.Millisecond },
+	} {
+		v := priced(2) // worker 1 has half of the prompt and a queue, worker 2 nothing yet
+		v.worker(1).UncachedTokens, v.worker(2).CacheAge = 1500, time.Second
+		req := long(holds(1, 512))
+		req.PromptTokens = 1000
+		if d := choose(req, v); d.Best != 2 {
+			t.Fatalf("%d has the request: %+v", d.Best, d.Candidates)
+		}
+		set(&v.Pool.Policy)
+		if d := choose(req, v); d.Best != 1 {
+			t.Errorf("%s changes nothing: %+v", name, d.Candidates)
+		}
+	}
+}
+
+func TestExploringSendsItsShareByChance(t *testing.T) {
+	for _, rule := range []policy.Name{policy.Cost, policy.Weighted, policy.Threshold} {
+		v := fleet(5, rule)
+		rng := NewRand(7)
+		var d Decision
+		count := func() (explored, seconds int) {
+			for range 4000 {
+				Choose(long(holds(1, 4080)), v, 0, rng, &d)
+				if d.Why == WhyExplore {
+					explored++
+				} else if d.Best != 1 {
+					t.Fatalf("%v: %d by %v", rule, d.Best, d.Why)
+				}
+				if d.Second != 0 && d.Second != d.Best {
+					seconds++
+				}
+			}
+			return explored, seconds
+		}
+		if n, _ := count(); n != 0 {
+			t.Errorf("%v: %d explored by default", rule, n)
+		}
+		v.Pool.Policy.Explore = 0.05
+		if n, seconds := count(); n < 150 || n > 250 || seconds != 4000 {
+			t.Errorf("%v: %d of 4,000 explored, want 200; %d have a second choice", rule, n, seconds)
+		}
+	}
+}
+
+func TestAMatchAtTheEndOfAPromptHasItsAnswerToo(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		ends        []int
+		match, want int
+	}{
+		{"system, question, answer, question", []int{1600, 2080, 3200, 3520}, 2080, 3200},
+		{"the shared system prompt alone", []int{1600, 2080, 3200, 3520}, 1600, 1600},
+		{"beyond the answer", []int{1600, 2080, 3200, 3520}, 3200, 3200},
+		{"an earlier turn", []int{1600, 2080, 3200, 3520, 4800, 5120}, 2080, 3200},
+		{"the last turn", []int{1600, 2080, 3200, 3520, 4800, 5120}, 3520, 4800},
+		{"no system prompt", []int{480, 1600, 1920}, 480, 1600},
+		{"a word for a question", []int{1600, 2080, 3200, 3216}, 2080, 2080},
+		{"the marks that begin an answer", []int{1600, 2080, 2096, 3200, 3520, 3536}, 2096, 3200},
+		{"within a message", []int{1600, 2080, 3200, 3520}, 1920, 1920},
+		{"the whole prompt", []int{1600, 2080, 3200, 3520}, 3520, 3520},
+	} {
+		req := spoken(c.ends...)
+		req.Matches = append(req.Matches, holds(2, c.match))
+		v := priced(3)
+		if got := choose(req, v).Candidates[1].MatchedTokens; got != c.want {
+			t.Errorf("%s: %d tokens, want %d", c.name, got, c.want)
+		}
+		req.Checkpoints = nil
+		if got := choose(req, v).Candidates[1].MatchedTokens; got != c.match {
+			t.Errorf("%s: %d tokens of an unknown prompt, want %d", c.name, got, c.match)
+		}
+	}
+}

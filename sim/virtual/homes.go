@@ -1,0 +1,43 @@
+package virtual
+
+import (
+	"slices"
+	"time"
+
+	"github.com/warmpath/warmpath/control/homes"
+	"github.com/warmpath/warmpath/shared/route"
+	"github.com/warmpath/warmpath/sim/engine"
+)
+
+// planEvery is how often control plans the homes of hot prefixes.
+const planEvery = 500 * time.Millisecond
+
+// plan does what control does for hot prefixes. It learns of dispatches as late as of
+// predictions, so the gateways have the plan that much later.
+func (f *Fleet) plan() {
+	var workers []homes.Worker
+	for i, w := range f.workers {
+		if w.up {
+			workers = append(workers, homes.Worker{Ref: refOf(i), InFlight: w.seen.total.inFlight})
+		}
+	}
+	var out []route.Home
+	for _, p := range f.planner.Plan(f.now, workers, f.index.holds(f.now, f.generations)) {
+		out = append(out, route.Home{Fingerprint: p.Fingerprint, Units: p.Units, Refs: slices.Clone(p.Homes)})
+	}
+	f.at(f.now+f.cfg.Delays.Prediction, event{kind: giveHomes, homes: out})
+	f.at(f.now+planEvery, event{kind: planHomes})
+}
+
+// holds tells who has a checkpoint now.
+func (x *index) holds(now time.Duration, generations []uint32) func(fingerprint uint64, ref uint16) bool {
+	return func(fingerprint uint64, ref uint16) bool {
+		e := x.known[engine.BlockHash(fingerprint)]
+		if e == nil {
+			return false
+		}
+		w := workerOf(ref)
+		k := e.of(w, generations[w])
+		return k != nil && k.from <= now && (k.until == 0 || k.until > now)
+	}
+}
