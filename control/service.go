@@ -89,7 +89,7 @@ func New(cfg Config) (*Service, error) {
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 	}
 	s.lists = newLists(&s.cfg)
-	cfg.Publish.Value = s.index.Touched
+	cfg.Publish.Value = s.index.Value
 	s.table = publish.New(cfg.Publish, now)
 	s.fleet = discovery.NewFleet(cfg.Fleet, discovery.Hooks{
 		Added:   func(w discovery.Worker) { s.index.AddWorker(workerSpec(w)); kick(s.dirty) },

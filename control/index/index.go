@@ -219,8 +219,10 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 	if m != nil && len(d.Path) > 0 {
 		_, p.confirmed = m.deepest(d.Path)
 		x.poolOf(m.pool).saw(d.Path)
+		x.warmMatch(d.Path)
 		if !d.Observe {
 			p.inserted = x.insert(m, d.Path)
+			x.expectNext(d.Path)
 			m.awaitReport(d.Path, now.Add(unansweredFor))
 		}
 	}
@@ -348,16 +350,18 @@ func (x *Index) insert(m *model, path []Checkpoint) bool {
 	return true
 }
 
-// evictOldest drops up to n of the checkpoints that were used least recently,
-// whoever holds them.
+// evictOldest drops up to n checkpoints. Of each worker only the least recently
+// used may go, as nothing hangs on it; the least valuable of those is where it
+// begins.
 func (x *Index) evictOldest(n int) bool {
 	var victim *model
+	least := math.Inf(1)
 	for _, m := range x.models {
 		if m.oldest == 0 {
 			continue
 		}
-		if victim == nil || m.node(m.oldest).touched < victim.node(victim.oldest).touched {
-			victim = m
+		if v := x.value(m.node(m.oldest).fingerprint); victim == nil || v < least {
+			victim, least = m, v
 		}
 	}
 	if victim == nil {
@@ -431,18 +435,6 @@ func (x *Index) visit(fp uint64, scratch []uint16, f func(Change)) []uint16 {
 	}
 	f(c)
 	return scratch
-}
-
-// Touched returns when (in dispatches) a fingerprint was used last by any of its
-// holders, and how many there are: what an entry is worth. Zero when unknown.
-func (x *Index) Touched(fp uint64) (touched uint64, holders int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for id := x.store.holders[fp]; id != 0; id = x.store.node(id).same {
-		touched = max(touched, x.store.node(id).touched)
-		holders++
-	}
-	return touched, holders
 }
 
 // Stats is the size of the index.

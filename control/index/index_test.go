@@ -405,20 +405,6 @@ func TestAnAnswerWithoutAKnownWorkerIsCountedForTheChosenOne(t *testing.T) {
 	wantHolders(t, x, "xyz")
 }
 
-func TestAnEntryIsWorthItsLastUse(t *testing.T) {
-	x := fleet(2)
-	x.request(1, "ab")
-	x.request(2, "ac")
-	old, _ := x.Touched(fingerprintOf("ab"))
-	shared, holders := x.Touched(fingerprintOf("a"))
-	if old >= shared || holders != 2 {
-		t.Errorf("%d, %d, %d holders", old, shared, holders)
-	}
-	if touched, holders := x.Touched(99); touched != 0 || holders != 0 {
-		t.Errorf("unknown: %d %d", touched, holders)
-	}
-}
-
 func TestAnOldSnapshotIsBelievedByHalf(t *testing.T) {
 	x := fleet(1)
 	x.Done(complete(x.request(1, "abcdefgh"), 1), epoch)

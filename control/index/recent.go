@@ -84,6 +84,7 @@ const (
 func (x *Index) step(now time.Time) {
 	x.seq++
 	x.times.add(x.seq, now)
+	x.store.tick(now)
 }
 
 func (t *timeline) add(seq uint64, now time.Time) {

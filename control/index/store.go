@@ -2,6 +2,7 @@ package index
 
 import (
 	"slices"
+	"time"
 
 	"github.com/warmpath/warmpath/shared/fingerprint"
 )
@@ -43,13 +44,15 @@ type store struct {
 	used    uint32 // ids given out so far; id 0 is nobody
 	free    uint32 // head of the free list
 	live    int
-	holders map[uint64]uint32 // fingerprint -> newest holder
+	holders map[uint64]holding
 	born    uint64
 	dirty   []uint64
+	began   time.Time // of clock
+	clock   float32   // half-lives of heat since began
 }
 
 func newStore() *store {
-	return &store{slabs: []*[slabNodes]node{new([slabNodes]node)}, used: 1, holders: map[uint64]uint32{}}
+	return &store{slabs: []*[slabNodes]node{new([slabNodes]node)}, used: 1, holders: map[uint64]holding{}}
 }
 
 func (s *store) node(id uint32) *node { return &s.slabs[id/slabNodes][id%slabNodes] }
@@ -101,8 +104,12 @@ func (s *store) markDirty(f uint64) {
 // hold links id as the newest holder of its fingerprint.
 func (s *store) hold(id uint32) {
 	n := s.node(id)
-	n.same = s.holders[n.fingerprint]
-	s.holders[n.fingerprint] = id
+	h, ok := s.holders[n.fingerprint]
+	if !ok {
+		h.heat = s.clock + freshHeat
+	}
+	n.same, h.first = h.first, id
+	s.holders[n.fingerprint] = h
 	s.markDirty(n.fingerprint)
 }
 
@@ -110,7 +117,7 @@ func (s *store) hold(id uint32) {
 // holders must list as they did before, or the digests of pages would differ.
 func (s *store) holdInOrder(id uint32) {
 	n := s.node(id)
-	at := s.holders[n.fingerprint]
+	at := s.holders[n.fingerprint].first
 	if at == 0 || s.node(at).born < n.born {
 		s.hold(id)
 		return
@@ -126,16 +133,16 @@ func (s *store) holdInOrder(id uint32) {
 func (s *store) unhold(id uint32) {
 	n := s.node(id)
 	s.markDirty(n.fingerprint)
-	head := s.holders[n.fingerprint]
-	if head == id {
-		if n.same == 0 {
+	h := s.holders[n.fingerprint]
+	if h.first == id {
+		if h.first = n.same; h.first == 0 {
 			delete(s.holders, n.fingerprint)
 		} else {
-			s.holders[n.fingerprint] = n.same
+			s.holders[n.fingerprint] = h
 		}
 		return
 	}
-	for at := head; at != 0; at = s.node(at).same {
+	for at := h.first; at != 0; at = s.node(at).same {
 		if p := s.node(at); p.same == id {
 			p.same = n.same
 			return
@@ -145,7 +152,7 @@ func (s *store) unhold(id uint32) {
 
 // appendHolders appends the refs that hold f, newest first.
 func (s *store) appendHolders(out []uint16, f uint64) []uint16 {
-	for id := s.holders[f]; id != 0; {
+	for id := s.holders[f].first; id != 0; {
 		n := s.node(id)
 		out = append(out, n.ref)
 		id = n.same

@@ -2,7 +2,6 @@ package publish
 
 import (
 	"cmp"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +18,8 @@ type Config struct {
 	// LogChanges is how many changes a gateway may be behind before it has to
 	// compare digests. 131,072 (2 MB).
 	LogChanges int
-	// Value says what an entry is worth when a page is full and one has to go:
-	// when it was used last (any increasing number) and how many hold it.
-	Value func(fingerprint uint64) (touched uint64, holders int)
+	// Value says what an entry is worth when a page is full and one has to go.
+	Value func(fingerprint uint64) float64
 }
 
 const (
@@ -88,7 +86,7 @@ func New(cfg Config, now time.Time) *Table {
 	cfg.MaxBits = cmp.Or(cfg.MaxBits, 16)
 	cfg.LogChanges = cmp.Or(cfg.LogChanges, 1<<17)
 	if cfg.Value == nil {
-		cfg.Value = func(uint64) (uint64, int) { return 0, 0 }
+		cfg.Value = func(uint64) float64 { return 0 }
 	}
 	t := &Table{cfg: cfg, changed: make(chan struct{}), own: map[uint64]bool{}, log: make([]logged, cfg.LogChanges)}
 	t.sets.init()
@@ -276,16 +274,11 @@ func (t *Table) edit(page table.Page, index uint32, f func()) {
 // makeRoom evicts the least valuable entry of a full page, unless that would be
 // e itself.
 func (t *Table) makeRoom(page table.Page, index uint32, e *table.Entry) bool {
-	worth := func(fp uint64) [2]uint64 {
-		touched, holders := t.cfg.Value(fp)
-		return [2]uint64{touched, uint64(holders)}
-	}
-	less := func(a, b [2]uint64) bool { return slices.Compare(a[:], b[:]) < 0 }
-	victim, least := e.Fingerprint, worth(e.Fingerprint)
+	victim, least := e.Fingerprint, t.cfg.Value(e.Fingerprint)
 	for i := range page.Count() {
 		old := page.At(i)
-		if w := worth(old.Fingerprint); less(w, least) {
-			victim, least = old.Fingerprint, w
+		if v := t.cfg.Value(old.Fingerprint); v < least {
+			victim, least = old.Fingerprint, v
 		}
 	}
 	t.dropped++

@@ -233,18 +233,18 @@ func TestTheTableGrowsBeforePagesAreFullAndGatewaysFollow(t *testing.T) {
 }
 
 func TestAFullPageLosesItsLeastValuableEntry(t *testing.T) {
-	value := map[uint64]uint64{}
-	x := New(Config{MinBits: 6, MaxBits: 6, Value: func(fp uint64) (uint64, int) { return value[fp], 1 }}, start)
+	value := map[uint64]float64{}
+	x := New(Config{MinBits: 6, MaxBits: 6, Value: func(fp uint64) float64 { return value[fp] }}, start)
 	f := newFollower()
 	f.catchUp(t, x, start)
-	put := func(fp, worth uint64) {
+	put := func(fp uint64, worth float64) {
 		value[fp] = worth
 		var b Batch
 		b.Add(fp, []uint16{1}, 2)
 		x.Apply(&b, start)
 	}
 	for i := range uint64(table.PageEntries) {
-		put(i+1, 100+i)
+		put(i+1, 100+float64(i))
 	}
 	f.catchUp(t, x, start)
 	put(5000, 150)
