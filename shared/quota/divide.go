@@ -1,0 +1,62 @@
+package quota
+
+import "github.com/warmpath/warmpath/shared/policy"
+
+// Shares is how a pool's capacity is split.
+type Shares struct {
+	// Class is the share of each class, together at most 1.
+	Class [policy.Classes]float64
+	// Lend is the part of what is left over that classes below P0 may have beyond their shares, 0 to
+	// 1. The controller takes it back when P0 misses its objective.
+	Lend float64
+}
+
+// Split is capacity split among the classes.
+type Split struct {
+	Class [policy.Classes]float64
+	// Spare is what nobody asks for.
+	Spare float64
+}
+
+// Divide splits capacity by what the classes ask for: each gets what it asks for up to its share,
+// and what is left goes to those that ask for more, P0 first. No class is left without its share
+// while it asks for it, whatever the others ask for.
+func Divide(capacity float64, demand [policy.Classes]float64, shares *Shares) Split {
+	var s Split
+	left := capacity
+	for c := range demand {
+		s.Class[c] = min(demand[c], shares.Class[c]*capacity)
+		left -= s.Class[c]
+	}
+	left = max(left, 0)
+	more := min(demand[0]-s.Class[0], left)
+	s.Class[0] += more
+	left -= more
+	lent := left * shares.Lend
+	for c := 1; c < len(demand); c++ {
+		more := min(demand[c]-s.Class[c], lent)
+		s.Class[c] += more
+		lent -= more
+		left -= more
+	}
+	s.Spare = max(left, 0)
+	return s
+}
+
+// level is the water level at which demands, each capped at level x its weight, sum up to
+// capacity; negative when they are less than that together. order has the indexes of demands by
+// demand / weight, ascending.
+func level(capacity float64, demands, weights []float64, order []int) float64 {
+	total := 0.0
+	for _, w := range weights {
+		total += w
+	}
+	for _, i := range order {
+		if demands[i]*total >= capacity*weights[i] {
+			return capacity / total
+		}
+		capacity -= demands[i]
+		total -= weights[i]
+	}
+	return -1
+}
