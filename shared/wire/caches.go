@@ -1,8 +1,14 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
-const cacheBytes = 16
+const (
+	cacheBytes = 16
+	emptyUnit  = 10 // ms
+)
 
 // Cache is one record of the CACHES section: what control believes of a worker's prefix cache
 // and of the work it was given lately. It goes with LOADS: control sends both or neither, and a
@@ -10,7 +16,7 @@ const cacheBytes = 16
 //
 //	offset size
 //	0      2    ref
-//	2      2    0
+//	2      2    time since the cache was empty, 10 ms; 0 not known, or longer than that can say
 //	4      4    tokens that fit without pushing out what is cached; counts with a tail age only
 //	8      4    time since the cached block that goes next was used, ms; 0 not known
 //	12     4    uncached tokens sent there lately by the whole fleet: each fades by 1/e in 10 s
@@ -19,12 +25,18 @@ type Cache struct {
 	FreeTokens    uint32
 	TailAgeMillis uint32
 	RecentTokens  uint32
+	// EmptyAgeMillis is sent to 10 ms.
+	EmptyAgeMillis uint32
 }
 
 // AppendCache appends the 16 bytes of c.
 func AppendCache(b []byte, c *Cache) []byte {
 	b = binary.LittleEndian.AppendUint16(b, c.Ref)
-	b = append(b, 0, 0)
+	age := (uint64(c.EmptyAgeMillis) + emptyUnit - 1) / emptyUnit
+	if age > math.MaxUint16 {
+		age = 0
+	}
+	b = binary.LittleEndian.AppendUint16(b, uint16(age))
 	b = binary.LittleEndian.AppendUint32(b, c.FreeTokens)
 	b = binary.LittleEndian.AppendUint32(b, c.TailAgeMillis)
 	return binary.LittleEndian.AppendUint32(b, c.RecentTokens)
@@ -44,6 +56,8 @@ func ForEachCache(b []byte, f func(c *Cache) error) error {
 			FreeTokens:    binary.LittleEndian.Uint32(r[4:]),
 			TailAgeMillis: binary.LittleEndian.Uint32(r[8:]),
 			RecentTokens:  binary.LittleEndian.Uint32(r[12:]),
+
+			EmptyAgeMillis: uint32(binary.LittleEndian.Uint16(r[2:])) * emptyUnit,
 		}
 		if err := f(&c); err != nil {
 			return err

@@ -62,6 +62,7 @@ func examples() map[string]string {
 		"worker":   dump(AppendWorker(nil, &exampleWorker)),
 		"load":     dump(AppendLoad(nil, &exampleLoad)),
 		"cache":    dump(AppendCache(nil, &exampleCache)),
+		"home":     dump(AppendHome(nil, &exampleHome)),
 		"set":      dump(AppendSet(nil, 5, []byte{0x18, 0x01})),
 		"gateway":  dump(AppendGateway(nil, &exampleGateway)),
 		"acked":    dump(AppendAcked(nil, exampleAcked)),

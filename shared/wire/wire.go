@@ -158,6 +158,8 @@ const (
 	SectionLeases    SectionType = 19
 	SectionUsage     SectionType = 20
 	SectionLatency   SectionType = 21
+
+	SectionHomes SectionType = 22
 )
 
 // Section is one section of a frame.

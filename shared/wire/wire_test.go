@@ -26,7 +26,8 @@ var (
 		FleetInFlight: 19, FleetUncachedTokens: 4096, AgeMillis: 120, AvoidMillis: 0,
 		DecodeSecondsPerToken: 0.03125, EvictShare: 1, EvictMillis: 2500,
 	}
-	exampleCache    = Cache{Ref: 3, FreeTokens: 4096, TailAgeMillis: 42_000, RecentTokens: 90_000}
+	exampleCache    = Cache{Ref: 3, FreeTokens: 4096, TailAgeMillis: 42_000, RecentTokens: 90_000, EmptyAgeMillis: 1500}
+	exampleHome     = Home{Fingerprint: 0x1122334455667788, Units: 128, Bitmap: []byte{0x18, 0x01}}
 	exampleRow      = Row{Slot: 2, Nonce: 0xabcdef, TickUnixNanos: 1_800_000_000_000_000_000, ReportSequence: 9}
 	exampleInFlight = InFlight{Ref: 3, Requests: 5, UncachedTokens: 2048}
 	exampleDispatch = Report{Pool: 1, Chosen: 3, ID: ReportID(2, 77), PromptUnits: 40, MatchedUnits: 16}
@@ -474,7 +475,46 @@ func TestCachesSurviveTheTrip(t *testing.T) {
 	if diff := cmp.Diff([]Cache{exampleCache, {Ref: 9}}, got); diff != "" {
 		t.Error(diff)
 	}
+	for millis, want := range map[uint32]uint32{1: 10, 11: 20, 655_350: 655_350, 655_351: 0} { // nothing is young at 0
+		_ = ForEachCache(AppendCache(nil, &Cache{EmptyAgeMillis: millis}), func(c *Cache) error {
+			if c.EmptyAgeMillis != want {
+				t.Errorf("%d ms arrive as %d, want %d", millis, c.EmptyAgeMillis, want)
+			}
+			return nil
+		})
+	}
 	for _, n := range []int{1, cacheBytes - 1, cacheBytes + 1} {
 		wantFault(t, n/cacheBytes*cacheBytes, "caches", func() error { return ForEachCache(b[:n], func(*Cache) error { return nil }) })
 	}
+}
+
+func TestHomesSurviveTheTrip(t *testing.T) {
+	none := Home{Fingerprint: 5, Units: 1, Pool: 7, Bitmap: []byte{}}
+	b := guard(t, func(b []byte) []byte { return AppendHome(AppendHome(b, &exampleHome), &none) })
+	var got []Home
+	var refs []uint16
+	if err := ForEachHome(b, func(h *Home) error {
+		got = append(got, *h)
+		h.Refs(func(ref uint16) { refs = append(refs, ref) })
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Home{exampleHome, none}, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]uint16{3, 4, 8}, refs); diff != "" {
+		t.Error(diff)
+	}
+	nothing := func(*Home) error { return nil }
+	for n := 1; n < len(b); n++ {
+		if n != homeFixed+2 {
+			wantFault(t, n, "homes", func() error { return ForEachHome(b[:n], nothing) })
+		}
+	}
+	zero := AppendHome(nil, &Home{Fingerprint: 5})
+	wantFault(t, 8, "homes", func() error { return ForEachHome(zero, nothing) })
+	long := AppendHome(nil, &exampleHome)
+	long[15] = 0x20
+	wantFault(t, 14, "homes", func() error { return ForEachHome(long, nothing) })
 }
