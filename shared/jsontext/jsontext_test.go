@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -140,15 +141,54 @@ func TestAFaultLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestLoneSurrogatesAreFound(t *testing.T) {
+func TestOnlyUnicodeTextIsTaken(t *testing.T) {
 	for s, want := range map[string]bool{
-		``: false, `a\nb`: false, `\ud83d\udea2`: false, `\\ud83d`: false, `\u00e9\ud83d\udea2x`: false,
-		`\ud83d`: true, `\udea2`: true, `\udea2\ud83d`: true, `\ud83d\ud83d\udea2`: true, `x\ud83d\n`: true, `\ud83dabcdefgh`: true,
-		`\ud83d\u0041`: true, `\ud83d\udea2\udea2`: true,
+		``: true, `a\nb`: true, `\ud83d\udea2`: true, `\\ud83d`: true, `\u00e9\ud83d\udea2x`: true, `\ufffd`: true, "\ufffd": true,
+		`\ud83d`: false, `\udea2`: false, `\udea2\ud83d`: false, `\ud83d\ud83d\udea2`: false, `x\ud83d\n`: false, `\ud83dabcdefgh`: false,
+		`\ud83d\u0041`: false, `\ud83d\udea2\udea2`: false,
+		"é港🚢": true, "\xe6\xb8": false, "\xff": false, "\xed\xa0\x80": false, "long enough for words of eight \xc0\xaf": false,
 	} {
-		if got := HasLoneSurrogate([]byte(s)); got != want {
-			t.Errorf("%s: %v", s, got)
+		got, ok := AppendText([]byte("before "), []byte(s))
+		if ok != want {
+			t.Errorf("%q: %v", s, ok)
 		}
+		if !ok && string(got) != "before " {
+			t.Errorf("%q left %q", s, got)
+		}
+	}
+}
+
+func TestTextIsWhatEncodingJSONDecodes(t *testing.T) {
+	pieces := []string{`\n`, `\"`, `\\`, `\u00e9`, `\ud83d\udea2`, `\ud83d`, `\udea2`, `\u005c`, "é", "港", "🚢", "\xff", "\xe6\xb8", "a", "word ", "eight by", "\ufffd"}
+	rng := rand.New(rand.NewPCG(3, 4))
+	taken := 0
+	for range 50_000 {
+		s := ""
+		for range rng.IntN(12) {
+			s += pieces[rng.IntN(len(pieces))]
+			if n := rng.IntN(30); n < 10 {
+				s += strings.Repeat("x", n)
+			}
+		}
+		var decoded string
+		if err := json.Unmarshal([]byte(`"`+s+`"`), &decoded); err != nil {
+			t.Fatal(err)
+		}
+		// What encoding/json puts in the place of what is no text.
+		fault := strings.Count(decoded, "\ufffd") > strings.Count(s, "\ufffd")
+		got, ok := AppendText(nil, []byte(s))
+		if ok == fault || ok && string(got) != decoded {
+			t.Fatalf("%q is %q (%v), want %q", s, got, ok, decoded)
+		}
+		if plain := !strings.Contains(s, `\`); plain && IsText([]byte(s)) == fault {
+			t.Fatalf("%q is text: %v", s, fault)
+		}
+		if ok {
+			taken++
+		}
+	}
+	if taken < 5000 || taken > 45_000 {
+		t.Errorf("%d were taken", taken)
 	}
 }
 

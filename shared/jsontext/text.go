@@ -1,7 +1,6 @@
 package jsontext
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"slices"
@@ -46,55 +45,68 @@ func strayLanes(x uint64) uint64 {
 // scanString validates a JSON string whose first byte after the opening quote
 // is b[i]. It returns the index of the closing quote and flags, or -1.
 func scanString(b []byte, i int) (end, flags int) {
+	s := b[i:]
 	for {
-		var stray uint64
-		rest := b[i:]
-		for len(rest) >= 8 {
-			x := binary.LittleEndian.Uint64(rest)
-			if x&highBits != 0 {
-				stray |= strayLanes(x)
-			}
-			if m := specialLanes(x); m != 0 {
-				rest = rest[bits.TrailingZeros64(m)>>3:]
-				break
-			}
-			rest = rest[8:]
-		}
-		i = len(b) - len(rest)
-		if stray != 0 {
-			flags |= flagStray
-		}
-		// Fewer than eight bytes are left, or b[i] is special.
-		for i < len(b) && b[i] >= 0x20 && b[i] != '"' && b[i] != '\\' {
-			if b[i] >= 0xF8 {
+		for len(s) >= 16 {
+			x, y := binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[8:])
+			if (x|y)&highBits != 0 && strayLanes(x)|strayLanes(y) != 0 {
 				flags |= flagStray
 			}
-			i++
-		}
-		// Escapes often follow one another: stay here until something else comes.
-		for {
-			if i >= len(b) || b[i] < 0x20 {
-				return -1, 0
+			m, n := specialLanes(x), specialLanes(y)
+			if m|n == 0 {
+				s = s[16:]
+				continue
 			}
-			if b[i] == '"' {
-				return i, flags
-			}
-			if b[i] != '\\' {
+			s = s[first(m, n):]
+			if s[0] != '\\' || len(s) < 2 || shortEscapes[s[1]] == 0 {
 				break
 			}
 			flags |= flagEsc
-			switch {
-			case i+1 >= len(b):
-				return -1, 0
-			case shortEscapes[b[i+1]] != 0:
-				i += 2
-			case b[i+1] == 'u' && i+6 <= len(b) && hex4(b[i+2:i+6]) >= 0:
-				i += 6
-			default:
+			s = s[2:]
+		}
+		if len(s) == 0 {
+			return -1, 0
+		}
+		switch c := s[0]; {
+		case c == '"':
+			return len(b) - len(s), flags
+		case c == '\\':
+			n := escapeBytes(s)
+			if n == 0 {
 				return -1, 0
 			}
+			flags |= flagEsc
+			s = s[n:]
+		case c < 0x20:
+			return -1, 0
+		default: // fewer than sixteen bytes are left
+			if c >= 0xF8 {
+				flags |= flagStray
+			}
+			s = s[1:]
 		}
 	}
+}
+
+// first returns which of sixteen bytes is the first whose lane is set in m, or
+// in n for the second eight.
+func first(m, n uint64) int {
+	if m != 0 {
+		return bits.TrailingZeros64(m) >> 3
+	}
+	return 8 + bits.TrailingZeros64(n)>>3
+}
+
+// escapeBytes returns the length of the escape that b begins with, 0 if it is none.
+func escapeBytes(b []byte) int {
+	switch {
+	case len(b) < 2:
+	case shortEscapes[b[1]] != 0:
+		return 2
+	case b[1] == 'u' && len(b) >= 6 && hex4(b[2:6]) >= 0:
+		return 6
+	}
+	return 0
 }
 
 // hexDigits maps a hex digit to its value and all else to -1.
@@ -158,35 +170,8 @@ const DecodeRoom = 16
 // less than DecodeRoom bytes left. It returns how many bytes of src it took
 // and how many of dst it filled. It may write beyond those.
 func Decode(dst, src []byte) (taken, filled int) {
-	s, d := src, dst
-	for len(d) >= DecodeRoom && len(s) > 0 {
-		if len(s) >= 8 {
-			x := binary.LittleEndian.Uint64(s)
-			binary.LittleEndian.PutUint64(d, x)
-			esc := x ^ '\\'*lanes
-			m := (esc - lanes) &^ esc & highBits
-			if m == 0 {
-				s, d = s[8:], d[8:]
-				continue
-			}
-			k := bits.TrailingZeros64(m) >> 3
-			s, d = s[k:], d[k:]
-		} else if s[0] != '\\' {
-			d[0] = s[0]
-			s, d = s[1:], d[1:]
-			continue
-		}
-		for len(s) > 0 && s[0] == '\\' && len(d) >= DecodeRoom {
-			if c := shortEscapes[s[1]]; c != 0 {
-				d[0] = c
-				s, d = s[2:], d[1:]
-				continue
-			}
-			t, f := unescape(d, s)
-			s, d = s[t:], d[f:]
-		}
-	}
-	return len(src) - len(s), len(dst) - len(d)
+	taken, filled, _ = decode(dst, src, 0)
+	return taken, filled
 }
 
 // AppendDecoded appends the decoded form of the valid string body s.
@@ -197,31 +182,114 @@ func AppendDecoded(dst, s []byte) []byte {
 	return dst[:n+filled]
 }
 
-// HasLoneSurrogate tells whether the valid string body s holds half of a
-// surrogate pair. Such a string is no Unicode text: Decode and AppendDecoded
-// put U+FFFD there, Python keeps it and fails when text is made of it.
-func HasLoneSurrogate(s []byte) bool {
-	for i := 0; i < len(s); {
-		k := bytes.IndexByte(s[i:], '\\')
-		if k < 0 {
+// AppendText is AppendDecoded for a string that has to be Unicode text. It
+// answers false, and appends nothing, where s holds bytes that are no UTF-8, or
+// half of a surrogate pair, which Python keeps and fails at when text is made
+// of it.
+func AppendText(dst, s []byte) ([]byte, bool) {
+	n := len(dst)
+	dst = slices.Grow(dst, len(s)+DecodeRoom)
+	_, filled, ok := decode(dst[n:cap(dst)], s, highBits)
+	if !ok {
+		filled = 0
+	}
+	return dst[:n+filled], ok
+}
+
+// decode is Decode with inspect = 0. With inspect = highBits it looks at all
+// that is not ASCII, and ends with false at what is no text.
+func decode(dst, src []byte, inspect uint64) (taken, filled int, ok bool) {
+	s, d, ok := src, dst, true
+	for {
+		for len(s) >= 16 && len(d) >= DecodeRoom {
+			x, y := binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[8:])
+			binary.LittleEndian.PutUint64(d, x)
+			binary.LittleEndian.PutUint64(d[8:], y)
+			m, n := escLanes(x)|x&inspect, escLanes(y)|y&inspect
+			if m|n == 0 {
+				s, d = s[16:], d[16:]
+				continue
+			}
+			k := first(m, n)
+			s, d = s[k:], d[k:]
+			if s[0] != '\\' || shortEscapes[s[1]] == 0 {
+				break
+			}
+			d[0] = shortEscapes[s[1]]
+			s, d = s[2:], d[1:]
+		}
+		if len(s) == 0 || len(d) < DecodeRoom {
+			break
+		}
+		taken, filled := 1, 1
+		switch {
+		case s[0] == '\\':
+			if taken, filled = unescape(d, s); inspect != 0 && taken == 6 && utf16.IsSurrogate(hex4(s[2:])) {
+				ok = false
+			}
+		case s[0] < utf8.RuneSelf || inspect == 0:
+			d[0] = s[0]
+		default:
+			taken = characters(s)
+			filled = copy(d, s[:taken])
+			ok = taken > 0
+		}
+		if !ok {
+			break
+		}
+		s, d = s[taken:], d[filled:]
+	}
+	return len(src) - len(s), len(dst) - len(d), ok
+}
+
+// escLanes has the high bit of every lane set that holds a backslash; lanes
+// above the first one may be set wrongly.
+func escLanes(x uint64) uint64 {
+	esc := x ^ '\\'*lanes
+	return (esc - lanes) &^ esc & highBits
+}
+
+// IsText tells whether s is UTF-8.
+func IsText(s []byte) bool {
+	for len(s) >= 8 {
+		high := binary.LittleEndian.Uint64(s) & highBits
+		if high == 0 {
+			s = s[8:]
+			continue
+		}
+		s = s[bits.TrailingZeros64(high)>>3:]
+		n := characters(s)
+		if n == 0 {
 			return false
 		}
-		i += k
-		if s[i+1] != 'u' {
-			i += 2
-			continue
-		}
-		r := hex4(s[i+2:])
-		i += 6
-		if !utf16.IsSurrogate(r) {
-			continue
-		}
-		if i+6 > len(s) || s[i] != '\\' || s[i+1] != 'u' || utf16.DecodeRune(r, hex4(s[i+2:])) == utf8.RuneError {
-			return true
-		}
-		i += 6
+		s = s[n:]
 	}
-	return false
+	return utf8.Valid(s)
+}
+
+// characters returns the length of the characters beyond ASCII that s begins with; at what is no
+// character they end.
+func characters(s []byte) int {
+	rest := s
+	for len(rest) > 0 && rest[0] >= utf8.RuneSelf {
+		n := 0
+		if len(rest) >= 4 { // most of them have two or three bytes
+			switch x := binary.LittleEndian.Uint32(rest); {
+			case x&0xC0C0F0 == 0x8080E0 && byte(x) != 0xE0 && byte(x) != 0xED:
+				n = 3
+			case x&0xC0E0 == 0x80C0 && byte(x) >= 0xC2:
+				n = 2
+			}
+		}
+		if n == 0 {
+			var c rune
+			if c, n = utf8.DecodeRune(rest); c == utf8.RuneError && n != 3 {
+				break
+			}
+		}
+		rest = rest[n:]
+	}
+	return len(s) - len(rest)
 }
 
 // unescapeName decodes a name into scratch. One that does not fit is none that

@@ -1,8 +1,6 @@
 package chat
 
 import (
-	"unicode/utf8"
-
 	"github.com/warmpath/warmpath/shared/jsontext"
 )
 
@@ -196,12 +194,11 @@ func (p *declParser) string(place string, at int) string {
 		return ""
 	}
 	end, _ := p.w.StringEnd(at + 1)
-	raw := p.text[at+1 : end]
-	if !utf8.Valid(raw) || jsontext.HasLoneSurrogate(raw) {
+	text, ok := jsontext.AppendText(nil, p.text[at+1:end])
+	if !ok {
 		p.fail(place, "not Unicode text", "write it in UTF-8, surrogates in pairs")
-		return ""
 	}
-	return string(jsontext.AppendDecoded(nil, raw))
+	return string(text)
 }
 
 func (p *declParser) bool(place string, at int) bool {

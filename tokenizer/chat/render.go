@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"encoding/binary"
 	"unicode/utf8"
 
 	"github.com/warmpath/warmpath/shared/jsontext"
@@ -192,7 +191,7 @@ func (r *Renderer) end() {
 func (r *Renderer) str(i int) []byte {
 	end, esc := r.w.StringEnd(i + 1)
 	if raw := r.body[i+1 : end]; !esc {
-		if valid, _ := inspect(raw); !valid {
+		if !jsontext.IsText(raw) {
 			r.stop(BadText)
 			return nil
 		}
@@ -213,45 +212,11 @@ func (r *Renderer) since(from int) []byte {
 
 // gather appends the decoded text of the string at i to the arena.
 func (r *Renderer) gather(i int) {
-	end, esc := r.w.StringEnd(i + 1)
-	raw, from := r.body[i+1:end], len(r.arena)
-	if esc {
-		r.arena = jsontext.AppendDecoded(r.arena, raw)
-	} else {
-		r.arena = append(r.arena, raw...)
-	}
-	// Escapes decode to whole characters, so bad bytes are still bad.
-	valid, replaced := inspect(r.arena[from:])
-	if !valid || replaced && esc && jsontext.HasLoneSurrogate(raw) {
-		r.arena = r.arena[:from]
+	end, _ := r.w.StringEnd(i + 1)
+	var ok bool
+	if r.arena, ok = jsontext.AppendText(r.arena, r.body[i+1:end]); !ok {
 		r.stop(BadText)
 	}
-}
-
-// inspect tells whether text is UTF-8, and whether it holds U+FFFD, which
-// stands for half a surrogate pair in decoded text, or for itself.
-func inspect(text []byte) (valid, replaced bool) {
-	for len(text) > 0 {
-		for len(text) >= 8 && binary.LittleEndian.Uint64(text)&0x8080808080808080 == 0 {
-			text = text[8:]
-		}
-		if len(text) == 0 {
-			break
-		}
-		if text[0] < utf8.RuneSelf {
-			text = text[1:]
-			continue
-		}
-		c, n := utf8.DecodeRune(text)
-		if c == utf8.RuneError {
-			if n < 3 {
-				return false, replaced
-			}
-			replaced = true
-		}
-		text = text[n:]
-	}
-	return true, replaced
 }
 
 // kind returns the first byte of the value at i, which tells its type: one of
