@@ -43,11 +43,12 @@ binary is what stands beside it.
 Start with:
   warmpath demo                    see what it is worth, in two minutes
   warmpath control --workers F     the control service that Envoy's module talks to
-  warmpath gateway --upstream ...  the same module without Envoy`,
+  warmpath gateway --upstream ...  the same module without Envoy
+  warmpath agent --engine URL      beside an engine that can't be reached or has no events`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), simCommand(), explainCommand(), hostsimCommand(), tokenizerCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
+	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), agentCommand(), simCommand(), explainCommand(), hostsimCommand(), tokenizerCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
 	for _, c := range root.Commands() {
 		if c.HasSubCommands() {
 			c.RunE = onlySubcommands

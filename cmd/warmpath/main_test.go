@@ -36,6 +36,9 @@ func TestWrongUseSaysWhatWouldBeRight(t *testing.T) {
 		{[]string{"off", "--control", "http://127.0.0.1:1"}, "is --control right?"},
 		{[]string{"off", "--control", guarded.URL}, "WARMPATH_TOKEN"},
 		{[]string{"sim", "workers", "--count", "0"}, "one worker or more"},
+		{[]string{"agent", "--engine", "10.0.0.7:8000"}, "is not a URL"},
+		{[]string{"agent", "--worker", "engine:8000"}, "is not ip:port"},
+		{[]string{"agent", "--listen", "127.0.0.1:99999"}, "--listen"},
 		{[]string{"nonsense"}, "unknown command"},
 		{[]string{"tokenizer", "nonsense"}, `unknown command "nonsense"`},
 		{[]string{"hostsim", "nonsense"}, "hostsim --help"},
@@ -52,7 +55,7 @@ func TestHelpTeachesEveryCommand(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d", code)
 	}
-	for _, name := range []string{"demo", "control", "gateway", "sim", "hostsim", "tokenizer", "off", "on", "version"} {
+	for _, name := range []string{"demo", "control", "gateway", "agent", "sim", "hostsim", "tokenizer", "off", "on", "version"} {
 		if !strings.Contains(out, "\n  "+name) {
 			t.Errorf("help does not list %s", name)
 		}

@@ -51,41 +51,41 @@ func (e *Error) Error() string {
 type body struct {
 	Worker    *string   `json:"worker"`
 	Sequence  *uint64   `json:"sequence"`
-	StartedMS *uint64   `json:"started_ms"`
-	State     *string   `json:"state"`
-	Load      *load     `json:"load"`
-	Engine    *engine   `json:"engine"`
-	Cache     *cache    `json:"cache"`
-	Eviction  *eviction `json:"eviction"`
+	StartedMS *uint64   `json:"started_ms,omitempty"`
+	State     *string   `json:"state,omitempty"`
+	Load      *load     `json:"load,omitempty"`
+	Engine    *engine   `json:"engine,omitempty"`
+	Cache     *cache    `json:"cache,omitempty"`
+	Eviction  *eviction `json:"eviction,omitempty"`
 }
 
 type load struct {
-	AgeMS       float64 `json:"age_ms"`
-	Running     int     `json:"running"`
-	Waiting     int     `json:"waiting"`
-	KVShare     float64 `json:"kv_share"`
-	Utilization float64 `json:"utilization"`
+	AgeMS       float64 `json:"age_ms,omitempty"`
+	Running     int     `json:"running,omitempty"`
+	Waiting     int     `json:"waiting,omitempty"`
+	KVShare     float64 `json:"kv_share,omitempty"`
+	Utilization float64 `json:"utilization,omitempty"`
 }
 
 type engine struct {
-	MaxRunning     int   `json:"max_running"`
-	QueueLimit     int   `json:"queue_limit"`
-	CapacityTokens int   `json:"capacity_tokens"`
-	BlockTokens    int   `json:"block_tokens"`
-	PrefixCaching  *bool `json:"prefix_caching"`
+	MaxRunning     int   `json:"max_running,omitempty"`
+	QueueLimit     int   `json:"queue_limit,omitempty"`
+	CapacityTokens int   `json:"capacity_tokens,omitempty"`
+	BlockTokens    int   `json:"block_tokens,omitempty"`
+	PrefixCaching  *bool `json:"prefix_caching,omitempty"`
 }
 
 type cache struct {
-	Complete bool           `json:"complete"`
-	Cleared  bool           `json:"cleared"`
-	Prefixes []prefix       `json:"prefixes"`
-	Paths    [][]checkpoint `json:"paths"`
-	Removed  []string       `json:"removed"`
+	Complete bool           `json:"complete,omitempty"`
+	Cleared  bool           `json:"cleared,omitempty"`
+	Prefixes []prefix       `json:"prefixes,omitempty"`
+	Paths    [][]checkpoint `json:"paths,omitempty"`
+	Removed  []string       `json:"removed,omitempty"`
 }
 
 type prefix struct {
-	Model     string  `json:"model"`
-	CacheSalt string  `json:"cache_salt"`
+	Model     string  `json:"model,omitempty"`
+	CacheSalt string  `json:"cache_salt,omitempty"`
 	Tokens    []int64 `json:"tokens"`
 }
 
@@ -95,10 +95,10 @@ type checkpoint struct {
 }
 
 type eviction struct {
-	InMS   float64  `json:"in_ms"`
+	InMS   float64  `json:"in_ms,omitempty"`
 	ForMS  *float64 `json:"for_ms"`
-	Share  *float64 `json:"share"`
-	Reason string   `json:"reason"`
+	Share  *float64 `json:"share,omitempty"`
+	Reason string   `json:"reason,omitempty"`
 }
 
 // Decode reads a heartbeat. An error is an *Error. The worker's address is as

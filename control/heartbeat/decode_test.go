@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -40,6 +41,13 @@ func TestAHeartbeatIsReadWhole(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	again, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := Decode(again); err != nil || !cmp.Equal(got, back) {
+		t.Errorf("written and read again: %v %s", err, cmp.Diff(got, back))
 	}
 	least, err := Decode([]byte(`{"worker":"10.0.0.7:8000","sequence":0}`))
 	if err != nil {
@@ -135,6 +143,13 @@ func FuzzDecode(f *testing.F) {
 		}
 		if h.Worker == "" {
 			t.Error("no worker")
+		}
+		again, err := json.Marshal(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Decode(again); err != nil && len(again) <= MaxBytes {
+			t.Errorf("%s: %v", again, err)
 		}
 		if l := h.Load; l != nil && (l.Running < 0 || l.Waiting < 0 || !(l.KVShare >= 0 && l.KVShare <= 1) || !(l.Utilization >= 0 && l.Utilization <= 1) || l.Age < 0) {
 			t.Errorf("%+v", l)
