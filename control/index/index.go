@@ -276,6 +276,7 @@ func (x *Index) Done(d Done, now time.Time) {
 	x.settle(served, chosen, &p, &d, now)
 	served.confirm(p.path)
 	served.awaitReport(p.path, now.Add(unreportedFor))
+	x.proven(served, &p, &d, now)
 	x.holdOutput(served, &p, &d)
 }
 

@@ -1,5 +1,7 @@
 package index
 
+import "time"
+
 // model is one worker's prefix cache as we believe it to be: a forest of
 // checkpoints in order of use, bounded by the cache's size.
 //
@@ -18,7 +20,10 @@ type model struct {
 	// reporting: the engine tells what it removes, so nothing is evicted on a guess.
 	reporting bool
 	unproven  []unproven // predictions that wait for a report
-	units     uint64     // sum of what the nodes cover, tails included
+	// proven are those of them that an answer showed to be held, until when that
+	// is believed.
+	proven map[uint64]time.Time
+	units  uint64 // sum of what the nodes cover, tails included
 }
 
 func newModel(s *store, ref uint16) *model {

@@ -35,7 +35,7 @@ func (x *Index) Reporting(ref uint16, on bool, now time.Time) {
 	if m == nil || m.reporting == on {
 		return
 	}
-	m.reporting, m.unproven = on, nil
+	m.reporting, m.unproven, m.proven = on, nil, nil
 	if !on {
 		for id := m.newest; id != 0; id = m.node(id).older {
 			m.node(id).reported = false
@@ -159,7 +159,7 @@ func (x *Index) WithdrawAll(ref uint16) {
 	}
 	x.counters.Withdrawn += uint64(len(m.at))
 	m.clear()
-	m.unproven = nil
+	m.unproven, m.proven = nil, nil
 }
 
 // awaitReport notes what of path the engine has not reported yet.
@@ -168,8 +168,26 @@ func (m *model) awaitReport(path []Checkpoint, due time.Time) {
 		return
 	}
 	for _, c := range path {
-		if id, ok := m.at[c.Fingerprint]; ok && !m.node(id).reported {
+		if id, ok := m.at[c.Fingerprint]; ok && !m.node(id).reported && m.proven[c.Fingerprint].IsZero() {
 			m.unproven = append(m.unproven, unproven{c.Fingerprint, due})
+		}
+	}
+}
+
+// proven gives what an answer showed to be held the time of what was believed
+// before the reports began: a hit emits no event, so a block that was stored
+// before anybody listened is known by its hits alone.
+func (x *Index) proven(m *model, p *pending, d *Done, now time.Time) {
+	if !m.reporting || d.CachedTokens <= 0 {
+		return
+	}
+	units := uint32(float64(d.CachedTokens) / x.poolOf(m.pool).tokensPerUnit)
+	for _, c := range p.path {
+		if id, ok := m.at[c.Fingerprint]; ok && c.End <= units && !m.node(id).reported {
+			if m.proven == nil {
+				m.proven = map[uint64]time.Time{}
+			}
+			m.proven[c.Fingerprint] = now.Add(unknownFor)
 		}
 	}
 }
@@ -199,14 +217,18 @@ func (m *model) expireUnproven(now time.Time) (removed int) {
 	var again []uint32
 	for _, u := range due {
 		id, ok := m.at[u.fingerprint]
-		switch {
+		switch until := m.proven[u.fingerprint]; {
 		case !ok || m.node(id).reported:
+			delete(m.proven, u.fingerprint)
+		case until.After(now):
+			waiting = append(waiting, unproven{u.fingerprint, until})
 		case m.node(id).child != 0:
 			waiting = append(waiting, unproven{u.fingerprint, now.Add(unansweredFor)})
 		default:
 			if parent := m.node(id).parent; parent != 0 {
 				again = append(again, parent)
 			}
+			delete(m.proven, u.fingerprint)
 			m.removeLeaf(id)
 			removed++
 		}

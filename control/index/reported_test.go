@@ -87,6 +87,47 @@ func TestAPredictionThatNothingConfirmsGoesAsAWhole(t *testing.T) {
 	}
 }
 
+// A block that was stored before anybody listened is only known by its hits, and
+// hits emit no events.
+func TestWhatAnswersProveOutlivesTheWaitForReports(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	x := New(Config{})
+	x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 100_000, BlockTokens: 16})
+	x.Reporting(1, true, now)
+	hit := func(cached int32) {
+		x.Dispatch(Dispatch{Request: RequestID{1, 1}, Chosen: 1, PromptUnits: 12, Path: reportedPath(4, 8, 12)}, now)
+		x.Done(Done{Request: RequestID{1, 1}, Served: 1, Outcome: Complete, CachedTokens: cached, PromptTokens: 192, TTFT: -1}, now)
+	}
+	pass := func(d time.Duration) {
+		for end := now.Add(d); now.Before(end); {
+			now = now.Add(10 * time.Second)
+			x.Tick(now)
+		}
+	}
+	hit(128) // all but the last unit's block
+	pass(5 * time.Minute)
+	if !holds(x, 8) || holds(x, 12) {
+		t.Errorf("8 held %v, 12 held %v", holds(x, 8), holds(x, 12))
+	}
+	hit(128) // renewed
+	pass(8 * time.Minute)
+	if !holds(x, 4) || !holds(x, 8) {
+		t.Error("a hit didn't renew what it proved")
+	}
+	pass(4 * time.Minute)
+	if holds(x, 4) {
+		t.Error("believed for ever")
+	}
+	if m := x.models[1]; len(m.unproven) != 0 || len(m.proven) != 0 {
+		t.Errorf("%d wait, %d proven", len(m.unproven), len(m.proven))
+	}
+	hit(0)
+	pass(3 * time.Minute)
+	if holds(x, 4) {
+		t.Error("a miss proves nothing")
+	}
+}
+
 func TestWhatWasBelievedBeforeReportsBeganHasItsTime(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	x := New(Config{})

@@ -49,7 +49,7 @@ func (x *Index) ToldEmpty(ref uint16) {
 	}
 	x.counters.Withdrawn += uint64(len(m.at))
 	m.clear()
-	m.unproven = nil
+	m.unproven, m.proven = nil, nil
 }
 
 // ToldAll takes in that a reporting worker holds paths and nothing else. What it
