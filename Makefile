@@ -88,7 +88,7 @@ format: ## Format the source
 check-lint:
 	@echo "vet and lint, natively and as wasm"
 	@$(GO) vet ./...
-	@$(GO) vet -tags envoy,engine ./integration/...
+	@$(GO) vet -tags envoy,engine,kube ./integration/...
 	@$(TOOL) golangci-lint config verify
 	@$(TOOL) golangci-lint run ./...
 	@lint="$$($(TOOL) -n golangci-lint)"; GOOS=wasip1 GOARCH=wasm "$$lint" run --tests=false --disable=unused $(call rooms,$(MODULE))
@@ -137,6 +137,10 @@ conformance: ## Compare hostsim with real Envoys in every scenario: ENVOY=1.40.0
 test-engine: ## Prove tokens, table and routing on a real vLLM, behind the gateway and Envoy (6 GB of cache)
 	@$(GO) run ./integration/engine/install
 	$(GO) test ./integration/engine -tags engine -count=1 -timeout 90m -v $(ENGINE)
+
+.PHONY: kube-test
+kube-test: ## Prove discovery and examples/kubernetes against a real API server (first run builds it: 7 CPU minutes)
+	$(GO) test ./integration/kubernetes -tags kube -count=1 -timeout 60m -v
 
 .PHONY: istio-test
 istio-test: ## Check the Istio examples against Istio's own definitions
