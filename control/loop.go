@@ -17,6 +17,8 @@ import (
 func (s *Service) publishLoop(ctx context.Context) {
 	loads := time.NewTicker(s.cfg.LoadsInterval)
 	defer loads.Stop()
+	plans := time.NewTicker(planEvery)
+	defer plans.Stop()
 	slow := time.NewTicker(time.Second)
 	defer slow.Stop()
 	entries := time.NewTimer(0)
@@ -40,6 +42,8 @@ func (s *Service) publishLoop(ctx context.Context) {
 			s.publishEntries(&batch, last)
 		case <-s.urgent:
 			s.publishFleet(&batch, time.Now())
+		case now := <-plans.C:
+			s.planHomes(now)
 		case now := <-loads.C:
 			s.publishLoads(now)
 		case now := <-slow.C:
@@ -114,7 +118,7 @@ func (s *Service) publishLoads(now time.Time) {
 				KVShare: float32(w.Load.KVShare), Trust: 1,
 				FleetInFlight: totals[w.Ref].Requests, FleetUncachedTokens: totals[w.Ref].UncachedTokens,
 			},
-			At: s.reportedAt(&w),
+			At: s.reportedAt(&w), EmptyAt: s.young.at(&w, now),
 		}
 		if w.AvoidUntil.After(now) {
 			r.AvoidUntil = w.AvoidUntil

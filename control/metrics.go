@@ -120,6 +120,8 @@ var (
 	descSourceItems  = desc("source_workers", "Workers in the source's list.", "source")
 	descSourceSkip   = desc("source_skipped", "What the source left out of its list.", "source")
 	descResting      = desc("refs_resting", "Refs of workers that are gone, kept from use until no gateway can mistake them.")
+	descHot          = desc("hot_prefixes", "Prefixes that have homes.", "pool")
+	descHomes        = desc("hot_homes", "Homes of the pool's hot prefixes, of all of them together.", "pool")
 	descLearning     = desc("learning", "1 while gateways are told to keep their pages.")
 	descOff          = desc("off", "1 while the fleet is switched to observe.")
 )
@@ -130,7 +132,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descWorkers, descWorkerTrust, descWorkerItems, descWorkerFlight, descWorkerAge, descWorkerAvoid, descGateways, descLag,
 		descWorkerTruth, descWorkerPoor, descWorkerEvict, descWorkerBeat, descBeats,
 		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
-		descPending, descEvents, descTokens, descMode, descParity, descReady, descLearning, descOff,
+		descPending, descEvents, descTokens, descMode, descParity, descReady, descHot, descHomes, descLearning, descOff,
 		descEventBlocks, descEventAge, descEventUp, descEventCounts,
 		descSourceUp, descSourceAge, descSourceItems, descSourceSkip, descResting,
 	} {
@@ -255,6 +257,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		for _, w := range t.Workers {
 			gauge(descParity, parityValue[w.Outcome], t.Pool, w.Worker)
 		}
+	}
+	for pool, n := range hotCounts(st.Hot) {
+		gauge(descHot, float64(n.prefixes), pool)
+		gauge(descHomes, float64(n.homes), pool)
 	}
 	gauge(descLearning, truth(st.Learning))
 	gauge(descOff, truth(st.Off))

@@ -53,6 +53,8 @@ type Service struct {
 	wasExact []exactMark           // before a restart. Under policyMu
 	parity   parityBook
 	feeds    feeds
+	hot      *hotBook
+	young    *youngBook
 	beats    beats
 	offHeld  bool // by SetOff: another policy doesn't lift it. Under policyMu
 
@@ -87,14 +89,15 @@ func New(cfg Config) (*Service, error) {
 		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
+		hot: newHotBook(now), young: newYoungBook(),
 	}
 	s.lists = newLists(&s.cfg)
 	cfg.Publish.Value = s.index.Value
 	s.table = publish.New(cfg.Publish, now)
 	s.fleet = discovery.NewFleet(cfg.Fleet, discovery.Hooks{
-		Added:   func(w discovery.Worker) { s.index.AddWorker(workerSpec(w)); kick(s.dirty) },
+		Added:   s.workerAdded,
 		Updated: func(w discovery.Worker) { s.index.AddWorker(workerSpec(w)); kick(s.dirty) },
-		Retired: func(ref uint16) { s.index.RemoveWorker(ref); kick(s.dirty) },
+		Retired: func(ref uint16) { s.index.RemoveWorker(ref); s.young.retired(ref); kick(s.dirty) },
 		Changed: func(urgent bool) {
 			if urgent {
 				kick(s.urgent)
@@ -104,7 +107,8 @@ func New(cfg Config) (*Service, error) {
 	s.monitor = discovery.NewMonitor(s.fleet, cfg.Health, cfg.Transport, s.log)
 	s.ingest = &ingest.Ingest{
 		Index: s.index, Fleet: s.fleet, Gateways: s.gateways, Log: s.log, Nudge: s.monitor.Nudge,
-		Observing: func(pool uint8) bool { return s.policy.Load().observing(pool) },
+		Observing:  func(pool uint8) bool { return s.policy.Load().observing(pool) },
+		Dispatched: s.hot.dispatched,
 	}
 	if !s.restore() && cfg.Learn > 0 {
 		s.learnUntil = now.Add(cfg.Learn)

@@ -17,6 +17,17 @@ type Status struct {
 	RefsResting int `json:"refs_resting"`
 	// Tokenizers are those of the pools that have one.
 	Tokenizers []Tokenizer `json:"tokenizers"`
+	// Hot are the prefixes that have homes, by pool, hottest first.
+	Hot []HotPrefix `json:"hot"`
+}
+
+// HotPrefix is a prefix that more requests begin with than one worker can serve.
+type HotPrefix struct {
+	Pool        string   `json:"pool"`
+	Fingerprint string   `json:"fingerprint"` // hex
+	Tokens      int      `json:"tokens"`      // 16 a unit: in approximate mode an estimate
+	Share       float64  `json:"share"`       // of the pool's recent requests
+	Homes       []string `json:"homes"`       // addresses of the workers that shall hold it
 }
 
 // Source is a source of the worker list in the status.

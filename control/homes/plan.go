@@ -52,6 +52,9 @@ type Planner struct {
 // NewPlanner returns a planner without a plan.
 func NewPlanner() *Planner { return &Planner{Heat: NewHeat()} }
 
+// Prefixes is the plan as of the last call of Plan.
+func (p *Planner) Prefixes() []Prefix { return p.prefixes }
+
 // Plan brings the plan to now, for workers that take requests, and returns it, hottest first; it
 // is valid until the next call. holds tells whether a worker has a copy: those are homes first.
 func (p *Planner) Plan(now time.Duration, workers []Worker, holds func(fingerprint uint64, ref uint16) bool) []Prefix {

@@ -31,6 +31,8 @@ type Ingest struct {
 	Nudge func(address string)
 	// Observing tells whether choices of the pool are only on paper.
 	Observing func(pool uint8) bool
+	// Dispatched is told of every dispatch; it keeps nothing of the path.
+	Dispatched func(pool uint8, path []index.Checkpoint, now time.Time)
 	Log       *slog.Logger
 
 	Counters Counters
@@ -143,6 +145,7 @@ func (in *Ingest) apply(gateway string, r reports, queues map[uint16]queue, now 
 				Request: id, Chosen: rep.Chosen, PromptUnits: rep.PromptUnits, MatchedUnits: rep.MatchedUnits,
 				Path: path, Idle: queues[rep.Chosen].empty(rep), Observe: in.Observing(rep.Pool),
 			}, now)
+			in.Dispatched(rep.Pool, path, now)
 		case wire.Done:
 			d := index.Done{
 				Request: id, Served: rep.Served, Outcome: index.Outcome(rep.Outcome), PredictedTokens: rep.PredictedTokens,

@@ -22,10 +22,12 @@ type Load struct {
 	At         time.Time // of the report; zero never
 	AvoidUntil time.Time
 	EvictUntil time.Time // of the announced eviction; zero none
+	EmptyAt    time.Time // when its cache was empty; zero not known
 }
 
 type loadSection struct {
 	records []Load
+	homes   []byte // the HOMES section that goes with them
 	at      uint64
 	sent    time.Time
 }
@@ -75,8 +77,24 @@ func (t *Table) SetLoads(records []Load, now time.Time) {
 		return
 	}
 	t.bump()
-	*l = loadSection{records: slices.Clone(records), at: t.version, sent: now}
+	l.records, l.at, l.sent = slices.Clone(records), t.version, now
 	t.wake()
+}
+
+// SetHomes replaces the HOMES section. It goes with the loads, so these are sent again.
+func (t *Table) SetHomes(payload []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := &t.loads
+	if bytes.Equal(l.homes, payload) {
+		return
+	}
+	l.homes = slices.Clone(payload)
+	if l.at > 0 {
+		t.bump()
+		l.at = t.version
+		t.wake()
+	}
 }
 
 func sameLoad(a, b Load) bool {
@@ -84,7 +102,7 @@ func sameLoad(a, b Load) bool {
 	near := func(x, y float32) bool { return math.Abs(float64(x-y)) <= 0.001*max(1, float64(x)) }
 	return a.Ref == b.Ref && a.State == b.State && a.Running == b.Running && a.Waiting == b.Waiting &&
 		a.FleetInFlight == b.FleetInFlight && a.FleetUncachedTokens == b.FleetUncachedTokens &&
-		a.AvoidUntil.Equal(b.AvoidUntil) && a.EvictUntil.Equal(b.EvictUntil) && near(a.EvictShare, b.EvictShare) && near(a.KVShare, b.KVShare) && near(a.Trust, b.Trust) &&
+		a.AvoidUntil.Equal(b.AvoidUntil) && a.EmptyAt.Equal(b.EmptyAt) && a.EvictUntil.Equal(b.EvictUntil) && near(a.EvictShare, b.EvictShare) && near(a.KVShare, b.KVShare) && near(a.Trust, b.Trust) &&
 		near(a.PrefillRate, b.PrefillRate) && near(a.DecodeSecondsPerToken, b.DecodeSecondsPerToken)
 }
 
@@ -112,6 +130,9 @@ func (l *loadSection) caches(b []byte, now time.Time) []byte {
 		c.Ref, c.TailAgeMillis = r.Ref, 0
 		if !r.TailAt.IsZero() {
 			c.TailAgeMillis = max(1, millis(now.Sub(r.TailAt)))
+		}
+		if !r.EmptyAt.IsZero() {
+			c.EmptyAgeMillis = max(1, millis(now.Sub(r.EmptyAt)))
 		}
 		b = wire.AppendCache(b, &c)
 	}
@@ -193,6 +214,9 @@ func (t *Table) about(b []byte, now time.Time, want func(at uint64) bool) []byte
 	if want(t.loads.at) {
 		b = wire.AppendSection(b, wire.SectionLoads, t.loads.payload(nil, now))
 		b = wire.AppendSection(b, wire.SectionCaches, t.loads.caches(nil, now))
+		if len(t.loads.homes) > 0 {
+			b = wire.AppendSection(b, wire.SectionHomes, t.loads.homes)
+		}
 	}
 	if want(t.policy.at) {
 		b = wire.AppendSection(b, wire.SectionPolicy, t.policy.payload)

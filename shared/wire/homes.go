@@ -73,3 +73,6 @@ func (h *Home) Refs(f func(ref uint16)) {
 		}
 	}
 }
+
+// Homes is the payload of the HOMES section that came with the last LOADS, empty for none.
+func (k Keys) Homes() string { return k.prefix + "homes" }

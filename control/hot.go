@@ -1,0 +1,120 @@
+package control
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/homes"
+	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// planEvery is how often the homes of hot prefixes are planned: with the gateways' batches
+// (250 ms) and the loads (100 ms), a prefix that gets hot has homes within two seconds.
+const planEvery = 500 * time.Millisecond
+
+// hotBook counts what is hot and plans its homes, pool by pool.
+type hotBook struct {
+	began time.Time
+
+	mu    sync.Mutex
+	pools map[uint8]*homes.Planner
+}
+
+func newHotBook(now time.Time) *hotBook {
+	return &hotBook{began: now, pools: map[uint8]*homes.Planner{}}
+}
+
+// dispatched counts a request.
+func (b *hotBook) dispatched(pool uint8, path []index.Checkpoint, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.pools[pool]
+	if p == nil {
+		p = homes.NewPlanner()
+		b.pools[pool] = p
+	}
+	p.Heat.Add(path, now.Sub(b.began))
+}
+
+// plan brings all plans to now and returns the HOMES section.
+func (b *hotBook) plan(now time.Time, workers map[uint8][]homes.Worker, holds func(fingerprint uint64, ref uint16) bool) (section []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for pool := range 256 {
+		p := b.pools[uint8(pool)]
+		if p == nil {
+			continue
+		}
+		for _, x := range p.Plan(now.Sub(b.began), workers[uint8(pool)], holds) {
+			section = wire.AppendHome(section, &wire.Home{Fingerprint: x.Fingerprint, Units: x.Units, Pool: uint8(pool), Bitmap: bitmapOf(x.Homes)})
+		}
+	}
+	return section
+}
+
+// bitmapOf is a set of refs, ascending, as the wire has it.
+func bitmapOf(refs []uint16) []byte {
+	bitmap := make([]byte, int(refs[len(refs)-1])/8+1)
+	for _, ref := range refs {
+		bitmap[ref/8] |= 1 << (ref % 8)
+	}
+	return bitmap
+}
+
+// planHomes publishes the homes of hot prefixes.
+func (s *Service) planHomes(now time.Time) {
+	workers, totals := map[uint8][]homes.Worker{}, s.gateways.Totals(now)
+	for _, w := range s.published() {
+		if w.State == discovery.Healthy || w.State == discovery.Unknown {
+			pool, _ := s.policy.Load().poolIndex(w.Pool)
+			workers[pool] = append(workers[pool], homes.Worker{Ref: w.Ref, InFlight: int(totals[w.Ref].Requests)})
+		}
+	}
+	s.table.SetHomes(s.hot.plan(now, workers, s.index.Holds))
+}
+
+// hotStatus shows the hot prefixes and their homes.
+func (s *Service) hotStatus() []api.HotPrefix {
+	addresses := map[uint16]string{}
+	for _, w := range s.published() {
+		addresses[w.Ref] = w.Address
+	}
+	s.hot.mu.Lock()
+	defer s.hot.mu.Unlock()
+	out := []api.HotPrefix{}
+	pools := s.policy.Load().parsed.Pools
+	for i := range pools {
+		p := s.hot.pools[pools[i].Index]
+		if p == nil {
+			continue
+		}
+		for _, x := range p.Prefixes() {
+			h := api.HotPrefix{
+				Pool: pools[i].Name, Fingerprint: strconv.FormatUint(x.Fingerprint, 16), Tokens: int(x.Units) * fingerprint.UnitTokens,
+				Share: x.Share, Homes: []string{},
+			}
+			for _, ref := range x.Homes {
+				h.Homes = append(h.Homes, addresses[ref])
+			}
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+type hotCount struct{ prefixes, homes int }
+
+// hotCounts sums by pool.
+func hotCounts(hot []api.HotPrefix) map[string]hotCount {
+	out := map[string]hotCount{}
+	for i := range hot {
+		n := out[hot[i].Pool]
+		out[hot[i].Pool] = hotCount{n.prefixes + 1, n.homes + len(hot[i].Homes)}
+	}
+	return out
+}
