@@ -182,7 +182,9 @@ func TestWhatAnEngineReportsIsInTheTableAndGoesWithItsRemoval(t *testing.T) {
 		}
 		return true
 	}
-	wait("every checkpoint in the table", all, func() { g.report(hash, 1); publish(stored) })
+	wait("a connection", func() bool { return b.worker(alpha).Events.Source == "connected" }, func() { g.report(hash, 1) })
+	publish(stored)
+	wait("every checkpoint in the table", all, func() { g.report(hash, 1) })
 	w := b.worker(alpha)
 	if w.Events.Source != "connected" || w.Events.Held != 8 || w.Events.BlockTokens != 16 || w.Entries != len(held) {
 		t.Errorf("%d entries, %+v", w.Entries, w.Events)

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -100,6 +101,17 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 		try("pages", "GET", fmt.Sprintf("/v1/table/pages?epoch=%d&bits=10&range=0", epoch), "", nil, token, 200)
 		try("pages of another epoch", "GET", "/v1/table/pages?epoch=1&bits=10&range=0", "", nil, token, 409)
 		try("batch", "POST", "/v1/batch", octets, g.frame(nil, record), token, 200)
+		time.Sleep(100 * time.Millisecond) // in the table
+		for _, path := range []string{"/v1/table/entries", "/v1/table/top"} {
+			try("no token "+path, "GET", path, "", nil, "", 401)
+			try("get "+path, "GET", path, "", nil, token, 200)
+		}
+		try("some entries", "GET", fmt.Sprintf("/v1/table/entries?epoch=%d&page=1000&pages=8", epoch), "", nil, token, 200)
+		try("entries of another epoch", "GET", "/v1/table/entries?epoch=1", "", nil, token, 409)
+		try("too many pages", "GET", "/v1/table/entries?pages=65", "", nil, token, 400)
+		try("top of a pool", "GET", "/v1/table/top?pool=default&limit=3", "", nil, token, 200)
+		try("top of no pool", "GET", "/v1/table/top?pool=nope", "", nil, token, 404)
+		try("top of none", "GET", "/v1/table/top?limit=0", "", nil, token, 400)
 		beat := func(fields string) []byte { return []byte(`{"worker":"` + alpha + `",` + fields + `}`) }
 		try("heartbeat", "POST", "/v1/heartbeat", json, beat(`"sequence":1,"started_ms":1000000,"state":"serving","load":{"age_ms":12.5,"running":3,"waiting":1,"kv_share":0.5,"utilization":0.1},"engine":{"max_running":8,"queue_limit":4,"capacity_tokens":1000,"block_tokens":16,"prefix_caching":true},"cache":{"cleared":true,"paths":[[{"fingerprint":"00000000000000aA","units":4}]],"removed":["00000000000000bb"]},"eviction":{"in_ms":10,"for_ms":20,"share":0.5,"reason":"test"}`), token, 200)
 		try("heartbeat with tokens", "POST", "/v1/heartbeat", json, beat(`"sequence":2,"cache":{"complete":true,"prefixes":[{"model":"m","cache_salt":"s","tokens":[1,2,3]}]}`), token, 200)

@@ -44,6 +44,11 @@ type Control interface {
 	PutPolicy(body []byte) error
 	Policy() []byte
 	Drain(address string, on bool) error
+	// Entries lists up to pages pages of the published table from page first on;
+	// epoch 0 is the current one, *publish.Moved says that another isn't.
+	Entries(epoch uint64, first, pages int) (Entries, error)
+	// Top lists the hottest entries of a pool, "" for all.
+	Top(pool string, limit int) ([]Entry, error)
 	// Vocabulary is piece n of a vocabulary that the policy names, nil for none.
 	Vocabulary(hash policy.Hash, n int) []byte
 }
@@ -95,6 +100,8 @@ func New(c Control, cfg Config) http.Handler {
 	guarded("GET /metrics", cfg.Metrics.ServeHTTP)
 	guarded("GET /v1/table", h.table)
 	guarded("GET /v1/table/pages", h.pages)
+	guarded("GET /v1/table/entries", h.entries)
+	guarded("GET /v1/table/top", h.top)
 	guarded("GET /v1/vocabulary/{hash}", h.vocabulary)
 	guarded("POST /v1/batch", h.batch)
 	guarded("POST /v1/heartbeat", h.heartbeat)

@@ -300,6 +300,23 @@ func (m *Moved) Error() string {
 	return fmt.Sprintf("the table moved on to epoch %d, %d bits", m.Epoch, m.Bits)
 }
 
+// Fingerprints lists the entries of one page, and how many pages there are. Epoch
+// 0 stands for the current one; the error is *Moved when another isn't.
+func (t *Table) Fingerprints(epoch uint64, page int) (fingerprints []uint64, at uint64, pages int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if epoch != 0 && epoch != t.epoch {
+		return nil, 0, 0, &Moved{t.epoch, t.bits}
+	}
+	if page < 0 || page >= len(t.pages) {
+		return nil, 0, 0, fmt.Errorf("page %d of %d", page, len(t.pages))
+	}
+	for i := range t.pages[page].Count() {
+		fingerprints = append(fingerprints, t.pages[page].At(i).Fingerprint)
+	}
+	return fingerprints, t.epoch, len(t.pages), nil
+}
+
 // Pages returns the frame with the non-empty pages of a range. The error is
 // *Moved when epoch or bits aren't the current ones.
 func (t *Table) Pages(epoch uint64, bits uint8, r int) ([]byte, error) {
