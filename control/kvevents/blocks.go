@@ -66,6 +66,9 @@ type Map struct {
 	group  int // the full-attention group that counts; -1 until one was seen
 	counts Counts
 	aside  aside
+	// inside counts the held blocks that complete a checkpoint before their own
+	// end: prompts that part behind it have a block each, and both complete it.
+	inside map[uint64]uint32
 
 	chains  []fingerprint.Chain
 	paths   [maxVariants][]fingerprint.Checkpoint
@@ -116,7 +119,7 @@ func (m *Map) Counts() Counts {
 
 // Bytes is the memory of the blocks.
 func (m *Map) Bytes() int64 {
-	return m.nodes.bytes(40) + m.points.bytes(16) + m.tokens.bytes() + 4*int64(len(m.byHash.slots)) + 8*int64(m.aside.tokens)
+	return m.nodes.bytes(40) + m.points.bytes(16) + m.tokens.bytes() + 4*int64(len(m.byHash.slots)) + 8*int64(m.aside.tokens) + 32*int64(len(m.inside))
 }
 
 func (m *Map) store(e *Event) {
@@ -279,6 +282,9 @@ func (m *Map) hold(id uint32) {
 		n := m.nodes.at(id)
 		n.flags |= held
 		m.counts.Held++
+		for at := n.points; at != 0; at = m.points.at(at).next {
+			m.complete(id, *m.points.at(at))
+		}
 		m.tell(id)
 		for c := n.child; c != 0; c = m.nodes.at(c).next {
 			if k := m.nodes.at(c); k.media&m.cfg.Media != 0 && k.flags&held == 0 {
@@ -287,6 +293,34 @@ func (m *Map) hold(id uint32) {
 		}
 	}
 	m.stack = stack
+}
+
+// complete notes that held block id completes p.
+func (m *Map) complete(id uint32, p point) {
+	if p.salt() || !m.endsInside(id, p) {
+		return
+	}
+	if m.inside == nil {
+		m.inside = map[uint64]uint32{}
+	}
+	m.inside[p.fingerprint]++
+}
+
+// incomplete notes that block id no longer does. True when no other block does.
+func (m *Map) incomplete(id uint32, p point) bool {
+	if !m.endsInside(id, p) {
+		return true
+	}
+	if m.inside[p.fingerprint] > 1 {
+		m.inside[p.fingerprint]--
+		return false
+	}
+	delete(m.inside, p.fingerprint)
+	return true
+}
+
+func (m *Map) endsInside(id uint32, p point) bool {
+	return int(p.units())*unit < int(m.nodes.at(id).depth)*m.tokens.size
 }
 
 // tell adds the checkpoints of a held block to the path of each variant; a path
@@ -388,7 +422,7 @@ func (m *Map) unhold(id uint32) {
 		n.flags &^= held
 		m.counts.Held--
 		for at := n.points; at != 0; at = m.points.at(at).next {
-			if p := m.points.at(at); !p.salt() {
+			if p := *m.points.at(at); !p.salt() && m.incomplete(id, p) {
 				m.sink.Drop(p.fingerprint)
 			}
 		}

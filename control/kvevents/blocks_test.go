@@ -229,6 +229,17 @@ func (n *naive) holds(h uint64) bool {
 	return true
 }
 
+// after lists the blocks ever seen that go on behind one, in order.
+func (n *naive) after(parent uint64) (out []uint64) {
+	for h, p := range n.parent {
+		if p == parent {
+			out = append(out, h)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.SampledFrom([]int{1, 5, 16, 24, 32, 100, 256}).Draw(t, "block size")
@@ -291,8 +302,20 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				}
 				prompt := slices.Clone(n.prompt[parent])
 				at := parent
+				// It may part from a prompt that goes on from there, too, within a block.
+				same := 0
+				var twin []uint32
+				if of := n.after(parent); len(of) > 0 {
+					twin = n.prompt[rapid.SampledFrom(of).Draw(t, "twin")][len(prompt):]
+					same = rapid.IntRange(0, size-1).Draw(t, "same")
+				}
 				for range rapid.IntRange(1, 1+2000/size/4).Draw(t, "blocks") {
 					for range size {
+						if same > 0 {
+							prompt = append(prompt, twin[0])
+							twin, same = twin[1:], same-1
+							continue
+						}
 						// Unique, so that no two blocks hold the same text.
 						prompt = append(prompt, uint32(next*7919)%maxTokenID)
 						next++
@@ -371,6 +394,36 @@ func TestABlockThatWasComputedTwiceGoesWithTheLastOfItsCopies(t *testing.T) {
 	removed(1, GPU)
 	if c := m.Counts(); c.Held+c.Blocks+c.Gone != 0 || len(held.held) != 0 || held.bad != "" {
 		t.Errorf("%+v, %d checkpoints, %s", c, len(held.held), held.bad)
+	}
+}
+
+// TestACheckpointWithinABlockGoesWithTheLastBlockThatCompletesIt: a turn ends in
+// the first half of a block; behind it a stored answer and the next prompt, which
+// words it in other tokens, go ways of their own.
+func TestACheckpointWithinABlockGoesWithTheLastBlockThatCompletesIt(t *testing.T) {
+	held := newLedger()
+	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{7}}, held)
+	prompt := make([]uint32, 128)
+	prompt[80] = 7 // unit 5 is the last whole one
+	stored := func(parent, hash uint64, tokens []uint32) {
+		m.Apply(&Batch{Events: []Event{{Kind: Stored, Hashes: []uint64{hash}, HasParent: parent != 0, Parent: parent, Tokens: tokens, BlockSize: 64, Medium: GPU, FullAttention: true, Group: -1, Opaque: 1}}})
+	}
+	removed := func(hash uint64) {
+		m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{hash}, Medium: GPU, Group: -1}}})
+	}
+	turn := gatewayPath("tiny", "", prompt, 81)[1].Fingerprint
+	stored(0, 1, prompt[:64])
+	stored(1, 2, prompt[64:])
+	other := slices.Clone(prompt)
+	other[100] = 9
+	stored(1, 3, other[64:])
+	removed(2)
+	if held.held[turn] != 5 || len(held.held) != 3 {
+		t.Errorf("block 3 completes the turn as well: %v", held.held)
+	}
+	removed(3)
+	if len(held.held) != 1 || held.bad != "" || len(m.inside) != 0 {
+		t.Errorf("one block is left: %v, %s", held.held, held.bad)
 	}
 }
 

@@ -139,6 +139,7 @@ func (m *Map) addTurn(id uint32, v, from int, units uint32, fp uint64) {
 	p := point{fingerprint: fp, end: units | pack(v) | turnBit}
 	m.addPoint(owner, p)
 	if owner != id && m.nodes.at(owner).flags&held != 0 {
+		m.complete(owner, p)
 		m.tellPoint(owner, p)
 	}
 }
