@@ -42,6 +42,13 @@ func recovered(callback string) {
 	}
 }
 
+// Guard runs f, which does another stream's work within a callback: a panic in
+// it ends that work alone. It is told and counted under name.
+func Guard(name string, f func()) {
+	defer recovered(name)
+	f()
+}
+
 func tellOnPanic(callback string) {
 	defer func() { _ = recover() }()
 	OnPanic(callback)

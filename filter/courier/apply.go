@@ -27,8 +27,8 @@ func (u *update) drop() { *u = update{} }
 type sections struct {
 	geometry                     *wire.Geometry
 	roster, loads, policy, sets  []byte
-	exact                        []byte // goes with policy
-	caches                       []byte // goes with loads
+	exact, admission             []byte // go with policy
+	caches, homes                []byte // go with loads
 	puts, removes, digests       []byte
 	hasRoster, hasLoads, hasSets bool
 }
@@ -83,6 +83,9 @@ func split(frame []byte) (parts sections, err error) {
 		case wire.SectionCaches:
 			parts.caches = b
 			return wire.ForEachCache(b, func(*wire.Cache) error { return nil })
+		case wire.SectionHomes:
+			parts.homes = b
+			return wire.ForEachHome(b, func(*wire.Home) error { return nil })
 		case wire.SectionPolicy:
 			parts.policy = b
 			_, err := policy.Parse(b)
@@ -91,6 +94,8 @@ func split(frame []byte) (parts sections, err error) {
 			// Read by the VMs alone: one that can't goes on in approximate
 			// mode, and needs everything else.
 			parts.exact = b
+		case wire.SectionAdmission:
+			parts.admission = b // the same: the settings before stay
 		case wire.SectionSets:
 			parts.sets, parts.hasSets = b, true
 			return wire.ForEachSet(b, func(uint32, []byte) error { return nil })
@@ -120,13 +125,13 @@ func (c *Courier) writeRecords(parts *sections) bool {
 		c.meta.RosterVersion++
 	}
 	if parts.policy != nil {
-		if !c.write(keys.PolicyKey, parts.policy) || !c.writeExact(parts.exact) {
+		if !c.write(keys.PolicyKey, parts.policy) || !c.writeOrEmpty(keys.ExactKey, parts.exact) || !c.writeOrEmpty(keys.AdmissionKey, parts.admission) {
 			return false
 		}
 		c.meta.PolicyVersion++
 	}
 	if parts.hasLoads {
-		if !c.write(keys.LoadsKey, parts.loads) || !c.writeCaches(parts.caches) {
+		if !c.write(keys.LoadsKey, parts.loads) || !c.writeOrEmpty(keys.CachesKey, parts.caches) || !c.writeOrEmpty(keys.HomesKey, parts.homes) {
 			return false
 		}
 		c.meta.LoadsVersion++
@@ -140,12 +145,13 @@ func (c *Courier) writeRecords(parts *sections) bool {
 	return true
 }
 
-// writeCaches replaces the CACHES section; one that did not come says nothing.
-func (c *Courier) writeCaches(payload []byte) bool {
+// writeOrEmpty replaces a section that comes with another; one that did not come
+// says nothing.
+func (c *Courier) writeOrEmpty(key string, payload []byte) bool {
 	if len(payload) == 0 {
-		return c.empty(c.fleet.Keys.CachesKey)
+		return c.empty(key)
 	}
-	return c.write(c.fleet.Keys.CachesKey, payload)
+	return c.write(key, payload)
 }
 
 // applyUpdate writes entry changes page by page until the slice is spent. The

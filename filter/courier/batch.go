@@ -12,6 +12,8 @@ const (
 	// heartbeat is how often a gateway with nothing to report says that it
 	// is there.
 	heartbeat = 2 * time.Second
+	// leaseBeat is the same where there is a lease to be renewed.
+	leaseBeat = 500 * time.Millisecond
 	// batchBytes bounds a batch; what doesn't fit goes with the next.
 	batchBytes = 256 << 10
 	// batchTimeout ends a batch that control doesn't answer.
@@ -49,7 +51,11 @@ func (c *Courier) startBatch(now int64) {
 	if !c.lease.held || b.open || now < b.notBefore || now-b.last < int64(c.config.Control.BatchInterval) {
 		return
 	}
-	if !c.pending() && now-b.last < int64(heartbeat) {
+	beat := heartbeat
+	if c.gate.Active() {
+		beat = leaseBeat
+	}
+	if !c.pending() && !c.gate.Busy() && now-b.last < int64(beat) {
 		return
 	}
 	b.last = now
@@ -100,6 +106,7 @@ func (c *Courier) batchFrame(now int64) []byte {
 	out = c.fleet.AppendInFlight(out)
 	out = wire.EndSection(out, mark)
 	out = c.appendReady(out)
+	out = c.appendAdmission(out, now)
 
 	b.sent, b.more = b.sent[:0], false
 	c.fleet.Rows(func(slot uint16, nonce, sequence uint64) {
@@ -130,6 +137,18 @@ func (c *Courier) batchFrame(now int64) []byte {
 	})
 	c.out = out
 	return out
+}
+
+// appendAdmission appends what the gateway has in use of what it may admit, and
+// its times to first token.
+func (c *Courier) appendAdmission(b []byte, now int64) []byte {
+	if !c.gate.Active() {
+		return b
+	}
+	b, mark := wire.BeginSection(b, wire.SectionUsage)
+	b = wire.EndSection(c.gate.AppendUsage(b, now), mark)
+	b, mark = wire.BeginSection(b, wire.SectionLatency)
+	return wire.EndSection(c.gate.AppendLatency(b), mark)
 }
 
 func (c *Courier) batchAnswered(status, size int) {
@@ -174,6 +193,8 @@ func (c *Courier) takeAck(frame []byte, now int64) bool {
 					c.consume(a)
 					return nil
 				})
+			case wire.SectionLeases:
+				return c.gate.Install(s.Payload, c.batch.last, now)
 			case wire.SectionHints:
 				hints, err := wire.DecodeHints(s.Payload)
 				if err == nil {

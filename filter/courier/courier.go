@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/admission"
 	"github.com/warmpath/warmpath/filter/config"
 	"github.com/warmpath/warmpath/filter/fleet"
 	"github.com/warmpath/warmpath/filter/metrics"
@@ -37,6 +38,7 @@ const (
 // Courier is one VM's courier of one deployment, working or waiting.
 type Courier struct {
 	fleet   *fleet.Fleet
+	gate    *admission.Gate
 	config  *config.Config
 	metrics *metrics.Set
 	rng     *route.Rand
@@ -66,8 +68,8 @@ type Courier struct {
 }
 
 // New makes a VM's courier. It does nothing before its first Tick.
-func New(f *fleet.Fleet, m *metrics.Set, rng *route.Rand) *Courier {
-	c := &Courier{fleet: f, metrics: m, rng: rng}
+func New(f *fleet.Fleet, gate *admission.Gate, m *metrics.Set, rng *route.Rand) *Courier {
+	c := &Courier{fleet: f, gate: gate, metrics: m, rng: rng}
 	c.lease.courier = c
 	return c
 }

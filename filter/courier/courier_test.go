@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/admission"
 	"github.com/warmpath/warmpath/filter/config"
 	"github.com/warmpath/warmpath/filter/fleet"
 	"github.com/warmpath/warmpath/filter/metrics"
@@ -31,7 +32,7 @@ func begin(t testing.TB) (*abi.Fake, *Courier) {
 	rng := route.NewRand(1)
 	f := fleet.New("default", m, rng)
 	f.Configure(config.Default())
-	c := New(f, m, rng)
+	c := New(f, admission.New(f, m), m, rng)
 	f.Tick(start, false)
 	c.Tick(start)
 	if !c.Working() {

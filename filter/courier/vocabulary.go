@@ -145,14 +145,6 @@ func (c *Courier) takeAway(now int64, wanted []policy.Vocabulary) bool {
 	return false
 }
 
-// writeExact replaces the EXACT section; one that did not come names nothing.
-func (c *Courier) writeExact(payload []byte) bool {
-	if len(payload) == 0 {
-		return c.empty(c.fleet.Keys.ExactKey)
-	}
-	return c.write(c.fleet.Keys.ExactKey, payload)
-}
-
 // empty gives the memory of a value back; false: the lease is lost.
 func (c *Courier) empty(key string) bool {
 	value, cas, status := abi.SharedData(key, &c.value)

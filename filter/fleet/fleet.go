@@ -66,9 +66,10 @@ type Fleet struct {
 	loadsAt   uint64
 	policyAt  uint64
 	setsAt    uint64
-	loadsTime int64       // unix ns when the loads in use were true
-	roster    []byte      // the last good roster, for a new policy's pools
-	policy    *policy.Set // from control, or the static one
+	loadsTime int64             // unix ns when the loads in use were true
+	roster    []byte            // the last good roster, for a new policy's pools
+	policy    *policy.Set       // from control, or the static one
+	admission *policy.Admission // nil: none
 	pools     []*Pool
 	workers   workers
 	before    workers // of the roster before, for what is known of those who stay
@@ -135,6 +136,17 @@ func (f *Fleet) KnowsPools() bool { return f.policy != nil }
 // which may well list nobody.
 func (f *Fleet) Ready() bool {
 	return f.known && f.meta.Ready && f.policy != nil && f.rosterAt != 0
+}
+
+// Admission are the settings for admission, nil for none.
+func (f *Fleet) Admission() *policy.Admission { return f.admission }
+
+// PolicyPools are the pools of the policy.
+func (f *Fleet) PolicyPools() []policy.Pool {
+	if f.policy == nil {
+		return nil
+	}
+	return f.policy.Pools
 }
 
 // Off tells whether the whole deployment observes only.

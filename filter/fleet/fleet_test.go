@@ -342,8 +342,8 @@ func TestAViewHasWhatTheCostRuleReads(t *testing.T) {
 	if w := view(); w.FreeTokens != 0 || w.TailAge != 0 || w.RecentTokens != 0 || w.DecodeSeconds != 0.25 || w.EvictShare != 1 || w.EvictFor != 700*time.Millisecond {
 		t.Errorf("without a caches section: %+v", w)
 	}
-	put(host, keys.Caches(), wire.AppendCache(nil, &wire.Cache{Ref: 1, FreeTokens: 500, TailAgeMillis: 9000, RecentTokens: 3000}))
-	if w := view(); w.FreeTokens != 500 || w.TailAge != 9*time.Second || w.RecentTokens != 3000 {
+	put(host, keys.Caches(), wire.AppendCache(nil, &wire.Cache{Ref: 1, FreeTokens: 500, TailAgeMillis: 9000, RecentTokens: 3000, EmptyAgeMillis: 1500}))
+	if w := view(); w.FreeTokens != 500 || w.CacheAge != 1500*time.Millisecond || w.TailAge != 9*time.Second || w.RecentTokens != 3000 {
 		t.Errorf("as control says: %+v", w)
 	}
 	f.Recent.Add(1, 2000, host.Clock)
@@ -356,8 +356,43 @@ func TestAViewHasWhatTheCostRuleReads(t *testing.T) {
 		t.Errorf("control has learned of the own work, and the sum is %v", w.RecentTokens)
 	}
 	put(host, keys.Caches(), []byte("rubbish"))
-	if w := view(); w.FreeTokens != 0 || w.TailAge != 0 || w.State != route.Healthy {
+	if w := view(); w.FreeTokens != 0 || w.TailAge != 0 || w.CacheAge != 0 || w.State != route.Healthy {
 		t.Errorf("with a damaged section: %+v", w)
+	}
+}
+
+func TestAViewHasTheHomesThatCameWithTheLoads(t *testing.T) {
+	host := proxy(t)
+	f := vm(t)
+	key := wire.NewKeys("default").Homes()
+	homes := func(payload []byte) []route.Home {
+		host.Clock += int64(time.Second)
+		publish(host, 2, uint64(host.Clock), onePool)
+		put(host, key, payload)
+		f.Refresh(host.Clock)
+		return f.pools[0].View.Homes
+	}
+	if got := homes(nil); len(got) != 0 {
+		t.Errorf("without a section: %+v", got)
+	}
+	two := wire.AppendHome(wire.AppendHome(nil, &wire.Home{Fingerprint: 5, Units: 128, Bitmap: []byte{0x06, 0x01}}), &wire.Home{Fingerprint: 6, Units: 9, Pool: 77, Bitmap: []byte{2}})
+	want := []route.Home{{Fingerprint: 5, Units: 128, Refs: []uint16{1, 2, 8}}} // the other pool is none of ours
+	if diff := cmp.Diff(want, homes(two)); diff != "" {
+		t.Error(diff)
+	}
+	one := wire.AppendHome(nil, &wire.Home{Fingerprint: 7, Units: 64, Bitmap: []byte{0x02}})
+	if diff := cmp.Diff([]route.Home{{Fingerprint: 7, Units: 64, Refs: []uint16{1}}}, homes(one)); diff != "" {
+		t.Error(diff)
+	}
+	if got := homes(one[:20]); len(got) != 1 {
+		t.Errorf("a record without its bitmap's end: %+v", got)
+	}
+	if got := homes([]byte("rubbish")); len(got) != 0 {
+		t.Errorf("rubbish: %+v", got)
+	}
+	f.metrics.Flush()
+	if n := host.Metrics["warmpath.bad_data.homes"].Value; n != 1 {
+		t.Errorf("rubbish is counted %d times", n)
 	}
 }
 

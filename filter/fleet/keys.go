@@ -10,7 +10,7 @@ import (
 // and again kept or built without an allocation.
 type Keys struct {
 	wire.Keys
-	MetaKey, RosterKey, LoadsKey, CachesKey, PolicyKey, ExactKey, SetsKey, CourierKey, LateKey string
+	MetaKey, RosterKey, LoadsKey, CachesKey, HomesKey, PolicyKey, ExactKey, AdmissionKey, SetsKey, CourierKey, LateKey string
 
 	rows [wire.MaxSlots]string
 	page []byte
@@ -20,8 +20,8 @@ type Keys struct {
 func NewKeys(deployment string) *Keys {
 	k := wire.NewKeys(deployment)
 	keys := &Keys{
-		Keys: k, MetaKey: k.Meta(), RosterKey: k.Roster(), LoadsKey: k.Loads(), CachesKey: k.Caches(),
-		PolicyKey: k.Policy(), ExactKey: k.Exact(), SetsKey: k.Sets(), CourierKey: k.Courier(), LateKey: k.Late(),
+		Keys: k, MetaKey: k.Meta(), RosterKey: k.Roster(), LoadsKey: k.Loads(), CachesKey: k.Caches(), HomesKey: k.Homes(),
+		PolicyKey: k.Policy(), ExactKey: k.Exact(), AdmissionKey: k.Admission(), SetsKey: k.Sets(), CourierKey: k.Courier(), LateKey: k.Late(),
 		page: make([]byte, 0, 96),
 	}
 	for slot := range keys.rows {

@@ -36,6 +36,7 @@ func (f *Fleet) readMeta() {
 	}
 	if loads {
 		f.read(f.Keys.CachesKey, metrics.BadCaches, f.setCaches)
+		f.read(f.Keys.HomesKey, metrics.BadHomes, f.setHomes)
 	}
 	if loads && f.read(f.Keys.LoadsKey, metrics.BadLoads, f.applyLoads) {
 		f.loadsAt = meta.LoadsVersion
@@ -69,6 +70,13 @@ func (f *Fleet) readPolicy() bool {
 		}
 		// Unreadable, it leaves the pools in approximate mode.
 		f.read(f.Keys.ExactKey, metrics.BadExact, func(value []byte) error { return policy.ParseExact(value, set) })
+		f.read(f.Keys.AdmissionKey, metrics.BadAdmission, func(value []byte) error {
+			settings, err := policy.ParseAdmission(value)
+			if err == nil {
+				f.admission = settings
+			}
+			return err
+		})
 		f.setPolicy(set)
 		return nil
 	})

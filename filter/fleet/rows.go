@@ -34,6 +34,35 @@ func (r *row) init(*Fleet) {
 // Slot is the VM's slot; ok is false before one is claimed.
 func (f *Fleet) Slot() (slot uint16, ok bool) { return f.row.slot, f.row.slot != noSlot }
 
+// EnsureRow claims a slot now if there is none yet: a request has come before
+// the first tick, so this VM is no canary.
+func (f *Fleet) EnsureRow(now int64) (slot uint16, ok bool) {
+	if f.row.slot == noSlot {
+		f.writeRow(now)
+	}
+	return f.Slot()
+}
+
+// Alive tells whether a VM is there, by its slot and boot nonce. Rows that were
+// seen alive within a tick are not read again.
+func (f *Fleet) Alive(slot uint16, nonce uint64, now int64) bool {
+	s := &f.siblings
+	switch {
+	case nonce == f.Nonce:
+		return true
+	case slot >= wire.MaxSlots:
+		return false
+	case s.alive[slot] && s.rows[slot].Nonce == nonce && now-s.at < int64(f.rowLife())/2:
+		return true
+	}
+	value, _, status := abi.SharedData(f.Keys.RowKey(slot), &f.row.scratch)
+	if status != abi.OK {
+		return status != abi.NotFound // what can't be read now may be there
+	}
+	held, err := wire.DecodeRow(value, nil)
+	return err == nil && held.Nonce == nonce && f.live(&held, now)
+}
+
 // rowLife is how long a row counts after its last tick.
 func (f *Fleet) rowLife() time.Duration { return 3*f.config.Tick + time.Second }
 

@@ -306,7 +306,7 @@ func (f *Fleet) setCaches(payload []byte) error {
 		w := &f.workers.list[i]
 		w.recent = 0
 		v := &w.pool.View.Workers[w.at]
-		v.FreeTokens, v.TailAge = 0, 0
+		v.FreeTokens, v.TailAge, v.CacheAge = 0, 0, 0
 	}
 	if err := wire.ForEachCache(payload, func(*wire.Cache) error { return nil }); err != nil {
 		return err
@@ -319,6 +319,7 @@ func (f *Fleet) setCaches(payload []byte) error {
 		v := &w.pool.View.Workers[w.at]
 		v.FreeTokens = int(min(c.FreeTokens, 1<<31-1))
 		v.TailAge = time.Duration(c.TailAgeMillis) * time.Millisecond
+		v.CacheAge = time.Duration(c.EmptyAgeMillis) * time.Millisecond
 		// Control's sum contains this VM's own but for its last reports.
 		w.recent = max(0, float64(c.RecentTokens)-f.Recent.Of(c.Ref, f.loadsTime))
 		return nil

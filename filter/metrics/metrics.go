@@ -11,6 +11,7 @@ package metrics
 import (
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/body"
+	"github.com/warmpath/warmpath/shared/quota"
 	"github.com/warmpath/warmpath/shared/route"
 	"github.com/warmpath/warmpath/tokenizer/chat"
 )
@@ -64,6 +65,20 @@ const (
 	GroupConfirmedTokens               // by group: cached_tokens as the engine reported them
 	GroupFirstTokens                   // by group: streams whose first token was seen
 	GroupTTFTMillis                    // by group: the sum of their times to it, ms
+	Admitted                           // by class: requests that got a slot
+	AdmittedAt                         // by level: the same
+	Bypassed                           // requests with the bypass's secret
+	AdmissionRefused                   // by class and reason: requests that were turned away
+	WouldRefuse                        // by class and reason: those that a pool which enforces would turn away or let wait
+	QueueAborted                       // by class: the client left while its request waited
+	QueueWakes                         // by side: VMs that were told of a free slot
+	SlotsTaken                         // slots; in use = taken - released
+	SlotsReleased                      //
+	SlotsOrphaned                      // of those, slots of a VM that crashed or was cut off
+	CellRaces                          // changes of a cell that another VM was quicker at
+	LeasesInstalled                    // leases that control gave
+	LeasesIgnored                      // and those that came too late
+	RetriesDenied                      // by reason: requests that were not to be tried twice
 	families
 )
 
@@ -125,7 +140,27 @@ const (
 	BadExact
 	BadVocabularies
 	BadCaches
+	BadAdmission
+	BadCell
+	BadHomes
 )
+
+// Sides of QueueWakes.
+const (
+	WakesSent = iota
+	WakesTaken
+)
+
+// Reasons of RetriesDenied.
+const (
+	RetryBudgetSpent = iota
+	RetryDangerous   // the prompt broke two workers within a minute
+)
+
+// Refusal is the label of a class and a reason.
+func Refusal(class uint8, why quota.Reason) int {
+	return int(class)*int(quota.Reasons-1) + int(why-1)
+}
 
 // Results of VocabularyLoads.
 const (
@@ -146,51 +181,80 @@ const VocabularyFetched = 0
 var table = [families]struct {
 	name   string
 	labels []string
+	// late: defined when there is something to count, so that proxies without
+	// admission don't list its metrics.
+	late bool
 }{
-	Lookups:              {"lookups", tiers},
-	Hits:                 {"hits", tiers},
-	LookupTokens:         {"lookup_tokens", tiers},
-	MatchedTokens:        {"matched_tokens", tiers},
-	ConfirmedTokens:      {"confirmed_tokens", tiers},
-	CameTrueTokens:       {"came_true_tokens", tiers},
-	NoKey:                {"no_key", noKeyReasons()},
-	Decisions:            {"decisions", whys()},
-	Fallback:             {"fallback", []string{"no_table", "no_pool", "observe", "off", "endpoint_unknown", "endpoint_fallback", "panic", "no_worker"}},
-	Endpoints:            {"requests", endpoints()},
-	Outcomes:             {"outcomes", []string{"complete", "client_abort", "upstream_failure", "refused", "local"}},
-	Dispatched:           {"dispatched", nil},
-	Released:             {"released", nil},
-	Orphaned:             {"orphaned", nil},
-	Reroutes:             {"reroutes", nil},
-	Refusals:             {"refusals", nil},
-	NoWorker:             {"no_worker", nil},
-	UsageMissing:         {"usage_missing", nil},
-	HoldNeverReleased:    {"hold_never_released", nil},
-	HeldAborted:          {"held_aborted", nil},
-	Panics:               {"panics", nil},
-	CourierTakeovers:     {"courier_takeovers", nil},
-	CourierLost:          {"courier_lost", nil},
-	PollFailures:         {"poll_failures", []string{"inline", "dead", "status", "body", "lost"}},
-	BatchFailures:        {"batch_failures", nil},
-	Resyncs:              {"resyncs", nil},
-	PagesWritten:         {"pages_written", nil},
-	PageGets:             {"page_gets", nil},
-	PageCacheHits:        {"page_cache_hits", nil},
-	ReportsLost:          {"reports_lost", nil},
-	RowsFull:             {"rows_full", nil},
-	BadData:              {"bad_data", []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies", "caches"}},
-	NoScore:              {"no_score", nil},
-	VocabularyLoads:      {"vocabulary_loads", []string{"loaded", "refused"}},
-	ChatStopped:          {"chat_stopped", chatReasons()},
-	TokenizedBytes:       {"tokenized_bytes", []string{"fresh", "memo"}},
-	TokenizedCapped:      {"tokenized_capped", nil},
-	GroupDecisions:       {"group_decisions", groups},
-	GroupLookupTokens:    {"group_lookup_tokens", groups},
-	GroupMatchedTokens:   {"group_matched_tokens", groups},
-	GroupConfirmedTokens: {"group_confirmed_tokens", groups},
-	GroupFirstTokens:     {"group_first_tokens", groups},
-	GroupTTFTMillis:      {"group_ttft_ms", groups},
-	VocabularyFetches:    {"vocabulary_fetches", []string{"fetched", "inline", "dead", "status", "body", "lost"}},
+	Lookups:              {name: "lookups", labels: tiers},
+	Hits:                 {name: "hits", labels: tiers},
+	LookupTokens:         {name: "lookup_tokens", labels: tiers},
+	MatchedTokens:        {name: "matched_tokens", labels: tiers},
+	ConfirmedTokens:      {name: "confirmed_tokens", labels: tiers},
+	CameTrueTokens:       {name: "came_true_tokens", labels: tiers},
+	NoKey:                {name: "no_key", labels: noKeyReasons()},
+	Decisions:            {name: "decisions", labels: whys()},
+	Fallback:             {name: "fallback", labels: []string{"no_table", "no_pool", "observe", "off", "endpoint_unknown", "endpoint_fallback", "panic", "no_worker"}},
+	Endpoints:            {name: "requests", labels: endpoints()},
+	Outcomes:             {name: "outcomes", labels: []string{"complete", "client_abort", "upstream_failure", "refused", "local"}},
+	Dispatched:           {name: "dispatched"},
+	Released:             {name: "released"},
+	Orphaned:             {name: "orphaned"},
+	Reroutes:             {name: "reroutes"},
+	Refusals:             {name: "refusals"},
+	NoWorker:             {name: "no_worker"},
+	UsageMissing:         {name: "usage_missing"},
+	HoldNeverReleased:    {name: "hold_never_released"},
+	HeldAborted:          {name: "held_aborted"},
+	Panics:               {name: "panics"},
+	CourierTakeovers:     {name: "courier_takeovers"},
+	CourierLost:          {name: "courier_lost"},
+	PollFailures:         {name: "poll_failures", labels: []string{"inline", "dead", "status", "body", "lost"}},
+	BatchFailures:        {name: "batch_failures"},
+	Resyncs:              {name: "resyncs"},
+	PagesWritten:         {name: "pages_written"},
+	PageGets:             {name: "page_gets"},
+	PageCacheHits:        {name: "page_cache_hits"},
+	ReportsLost:          {name: "reports_lost"},
+	RowsFull:             {name: "rows_full"},
+	BadData:              {name: "bad_data", labels: []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies", "caches", "admission", "cell", "homes"}},
+	NoScore:              {name: "no_score"},
+	VocabularyLoads:      {name: "vocabulary_loads", labels: []string{"loaded", "refused"}},
+	ChatStopped:          {name: "chat_stopped", labels: chatReasons()},
+	TokenizedBytes:       {name: "tokenized_bytes", labels: []string{"fresh", "memo"}},
+	TokenizedCapped:      {name: "tokenized_capped"},
+	GroupDecisions:       {name: "group_decisions", labels: groups},
+	GroupLookupTokens:    {name: "group_lookup_tokens", labels: groups},
+	GroupMatchedTokens:   {name: "group_matched_tokens", labels: groups},
+	GroupConfirmedTokens: {name: "group_confirmed_tokens", labels: groups},
+	GroupFirstTokens:     {name: "group_first_tokens", labels: groups},
+	GroupTTFTMillis:      {name: "group_ttft_ms", labels: groups},
+	VocabularyFetches:    {name: "vocabulary_fetches", labels: []string{"fetched", "inline", "dead", "status", "body", "lost"}},
+	Admitted:             {name: "admitted", labels: classes, late: true},
+	AdmittedAt:           {name: "admission_level", labels: []string{"leased", "floor", "alone"}, late: true},
+	Bypassed:             {name: "bypassed", late: true},
+	AdmissionRefused:     {name: "refused", labels: refusals(), late: true},
+	WouldRefuse:          {name: "would_refuse", labels: refusals(), late: true},
+	QueueAborted:         {name: "queue_aborted", labels: classes, late: true},
+	QueueWakes:           {name: "queue_wakes", labels: []string{"sent", "taken"}, late: true},
+	SlotsTaken:           {name: "slots_taken", late: true},
+	SlotsReleased:        {name: "slots_released", late: true},
+	SlotsOrphaned:        {name: "slots_orphaned", late: true},
+	CellRaces:            {name: "cell_races", late: true},
+	LeasesInstalled:      {name: "leases_installed", late: true},
+	LeasesIgnored:        {name: "leases_ignored", late: true},
+	RetriesDenied:        {name: "retries_denied", labels: []string{"budget", "dangerous"}, late: true},
+}
+
+var classes = []string{"p0", "p1", "p2"}
+
+func refusals() []string {
+	out := make([]string, 0, len(classes)*int(quota.Reasons-1))
+	for _, class := range classes {
+		for _, reason := range quota.ReasonNames() {
+			out = append(out, class+"."+reason)
+		}
+	}
+	return out
 }
 
 var groups = []string{"main", "control"}
@@ -249,7 +313,7 @@ func Label(f Family, label int) string { return table[f].labels[label] }
 type Set struct {
 	first    [families]int // position of a family's label 0
 	pending  []uint64
-	counters []abi.Metric
+	counters []counter
 	defined  bool
 	dirty    bool
 	pools    []*Modes
@@ -257,6 +321,8 @@ type Set struct {
 	decision abi.Metric
 	ttft     abi.Metric
 	slice    abi.Metric
+	waits    [3]abi.Metric // by class; defined with the first wait
+	waited   [3]bool
 }
 
 // Define asks the proxy for the metrics. It is called when a plugin starts:
@@ -268,13 +334,8 @@ func (s *Set) Define() {
 	s.defined = true
 	for f := range table {
 		s.first[f] = len(s.counters)
-		name := "warmpath." + table[f].name
-		if table[f].labels == nil {
-			s.define(name)
-			continue
-		}
-		for _, label := range table[f].labels {
-			s.define(name + "." + label)
+		for label := range max(1, len(table[f].labels)) {
+			s.define(Family(f), label)
 		}
 	}
 	s.pending = make([]uint64, len(s.counters))
@@ -283,9 +344,29 @@ func (s *Set) Define() {
 	s.ttft, _ = abi.DefineMetric(abi.Histogram, "warmpath.ttft_ms")
 }
 
-func (s *Set) define(name string) {
-	m, _ := abi.DefineMetric(abi.Counter, name)
-	s.counters = append(s.counters, m)
+func (s *Set) define(f Family, label int) {
+	c := counter{family: f, label: label}
+	if !table[f].late {
+		c.define()
+	}
+	s.counters = append(s.counters, c)
+}
+
+// counter is one of them in the proxy.
+type counter struct {
+	metric  abi.Metric
+	family  Family
+	label   int
+	defined bool
+}
+
+func (c *counter) define() {
+	name := "warmpath." + table[c.family].name
+	if labels := table[c.family].labels; labels != nil {
+		name += "." + labels[c.label]
+	}
+	c.metric, _ = abi.DefineMetric(abi.Counter, name)
+	c.defined = true
 }
 
 // Add counts n at a family's label; families without labels have label 0.
@@ -309,6 +390,19 @@ func (s *Set) TTFT(millis uint64) { s.ttft.Record(millis) }
 // Slice records the microseconds one slice of the courier's work took.
 func (s *Set) Slice(micros uint64) { s.slice.Record(micros) }
 
+// QueueWait records the milliseconds that a request of a class waited for its
+// slot.
+func (s *Set) QueueWait(class int, millis uint64) {
+	if !s.defined {
+		return
+	}
+	if !s.waited[class] {
+		s.waited[class] = true
+		s.waits[class], _ = abi.DefineMetric(abi.Histogram, "warmpath.queue_wait_ms."+classes[class])
+	}
+	s.waits[class].Record(millis)
+}
+
 // Flush hands what was counted since the last Flush to the proxy.
 func (s *Set) Flush() {
 	if !s.dirty {
@@ -320,7 +414,11 @@ func (s *Set) Flush() {
 	}
 	for i, n := range s.pending {
 		if n != 0 {
-			s.counters[i].Add(int64(n))
+			c := &s.counters[i]
+			if !c.defined {
+				c.define()
+			}
+			c.metric.Add(int64(n))
 			s.pending[i] = 0
 		}
 	}

@@ -33,7 +33,7 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 		}
 		vm.line = list
 		s.set(endpointHeader, destProperty, list)
-		if d.Second == 0 && s.headersEditable() {
+		if s.headersEditable() && s.once(d, f.Clock()) {
 			abi.SetHeader(abi.RequestHeaders, retriesHeader, "0")
 		}
 	}

@@ -39,6 +39,10 @@ func (s *stream) firstToken() {
 	s.claim.FirstToken(f.Own)
 	f.Touched(s.claim.Ref())
 	s.firstTokenAt = abi.Now()
+	if s.ticket.Known() {
+		s.plugin.vm.current = s.id
+		defer s.plugin.gate.FirstToken(&s.ticket, s.ttftMillis(), s.events, s.firstTokenAt)
+	}
 	if s.events {
 		s.plugin.vm.metrics.TTFT(s.ttftMillis())
 		s.countGroup(metrics.GroupFirstTokens, 1)

@@ -29,12 +29,14 @@ const upstreamFailed = 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7
 // whatever ended it: answer, refusal, abort, reset.
 func (s *stream) OnHttpStreamDone() {
 	vm := s.plugin.vm
+	vm.current = s.id
+	uncached := int64(-1)
 	switch s.phase {
 	case phaseHeld:
 		s.doneHeld()
 	case phaseReleased:
 		s.closeClaim()
-		s.doneReleased()
+		uncached = s.doneReleased()
 	}
 	s.plugin.fleet.StreamEnded()
 	s.dropKept()
@@ -42,6 +44,8 @@ func (s *stream) OnHttpStreamDone() {
 		vm.readers.give(s.usage)
 		s.usage = nil
 	}
+	// Last: others may go on with what becomes free, and use the VM's memory.
+	s.leave(uncached)
 }
 
 // doneHeld ends a request that was never released: its client left, or the
@@ -57,12 +61,20 @@ func (s *stream) doneHeld() {
 	s.plugin.warnHold()
 }
 
-func (s *stream) doneReleased() {
+// doneReleased reports the end of a dispatched request. It answers what the
+// worker had to prefill, below 0 for not known.
+func (s *stream) doneReleased() (uncached int64) {
 	vm, f := s.plugin.vm, s.plugin.fleet
 	outcome, now := s.outcome(), abi.Now()
 	vm.metrics.Inc(metrics.Outcomes, outcome)
-	if outcome == metrics.OutcomeUpstreamFailure && s.named != 0 && !s.upstream {
-		f.Avoid(s.named, now, 0)
+	if outcome == metrics.OutcomeUpstreamFailure {
+		if s.named != 0 && !s.upstream {
+			f.Avoid(s.named, now, 0)
+		}
+		s.noteFailure(now)
+	}
+	if s.firstTokenAt == 0 && (outcome == metrics.OutcomeUpstreamFailure || outcome == metrics.OutcomeRefused) {
+		s.plugin.gate.Unserved(&s.ticket)
 	}
 	done := wire.Report{
 		Pool: s.pool, Chosen: s.claimed, Served: s.served, ID: s.reportID,
@@ -78,6 +90,10 @@ func (s *stream) doneReleased() {
 	if s.reportID != 0 {
 		f.Reports.Done(&done)
 	}
+	if done.PromptTokens == wire.UnknownTokens || done.CachedTokens == wire.UnknownTokens {
+		return -1
+	}
+	return int64(max(0, done.PromptTokens-done.CachedTokens))
 }
 
 // settle fills in what the engine said about the request. Without its word a

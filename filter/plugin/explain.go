@@ -71,6 +71,7 @@ func (s *stream) keepExplanation(pool *fleet.Pool, p *prompt) {
 // tellExplanation puts it on the response, with the choice that followed.
 func (s *stream) tellExplanation() {
 	if s.explanation != nil {
+		s.explanation = s.explainAdmission(s.explanation)
 		abi.SetHeader(abi.ResponseHeaders, explainHeader, text(s.explanation))
 		s.explanation = nil
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/admission"
 	"github.com/warmpath/warmpath/filter/body"
 	"github.com/warmpath/warmpath/filter/config"
 	"github.com/warmpath/warmpath/filter/courier"
@@ -48,7 +49,8 @@ type VM struct {
 	rng         *route.Rand
 	score       route.Score // of the rule custom, nil for none
 	readers     readers
-	observed    int // checkpoints kept for observed requests
+	observed    int    // checkpoints kept for observed requests
+	current     uint32 // the context whose callback runs
 
 	headers  abi.Scratch
 	bodies   abi.Scratch
@@ -68,6 +70,7 @@ type VM struct {
 type deployment struct {
 	name    string
 	fleet   *fleet.Fleet
+	gate    *admission.Gate
 	courier *courier.Courier
 	plugins []*Plugin // in the order of their start, the newest last
 }
@@ -109,7 +112,7 @@ func (vm *VM) OnVMStart(int) types.OnVMStartStatus {
 }
 
 // NewPluginContext makes the context of one configuration.
-func (vm *VM) NewPluginContext(uint32) types.PluginContext { return &Plugin{vm: vm} }
+func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return &Plugin{vm: vm, id: id} }
 
 // deploymentOf finds or makes the fleet of a deployment.
 func (vm *VM) deploymentOf(name string) *deployment {
@@ -120,7 +123,8 @@ func (vm *VM) deploymentOf(name string) *deployment {
 	}
 	f := fleet.New(name, &vm.metrics, vm.rng)
 	f.Score = vm.score
-	d := &deployment{name: name, fleet: f, courier: courier.New(f, &vm.metrics, vm.rng)}
+	gate := admission.New(f, &vm.metrics)
+	d := &deployment{name: name, fleet: f, gate: gate, courier: courier.New(f, gate, &vm.metrics, vm.rng)}
 	vm.deployments = append(vm.deployments, d)
 	return d
 }
@@ -130,13 +134,16 @@ func (vm *VM) deploymentOf(name string) *deployment {
 // again: what it has to say is said now, and its lease given back.
 func (d *deployment) handOver() {
 	d.courier.Abandon()
+	d.gate.Rearm()
 	if n := len(d.plugins); n > 0 {
 		d.fleet.Configure(d.plugins[n-1].config)
 		d.fleet.Orphan(0, false)
+		d.gate.Orphan(0, false)
 		return
 	}
 	d.courier.Resign()
 	d.fleet.Orphan(abi.Now(), true)
+	d.gate.Orphan(abi.Now(), true)
 	d.fleet.Metrics().Flush()
 }
 
@@ -145,9 +152,11 @@ type Plugin struct {
 	types.DefaultPluginContext
 
 	vm         *VM
+	id         uint32
 	config     *config.Config
 	deployment *deployment
 	fleet      *fleet.Fleet
+	gate       *admission.Gate
 
 	named     uint64 // answers to requests that were sent to named workers
 	elsewhere uint64 // of those, answers by another worker
@@ -184,7 +193,7 @@ func (p *Plugin) OnPluginStart(size int) types.OnPluginStartStatus {
 	p.leave() // a host may configure a context again
 	p.config = cfg
 	p.deployment = p.vm.deploymentOf(cfg.Deployment)
-	p.fleet = p.deployment.fleet
+	p.fleet, p.gate = p.deployment.fleet, p.deployment.gate
 	p.deployment.plugins = append(p.deployment.plugins, p)
 	p.deployment.handOver()
 	if status := abi.SetTickPeriod(cfg.Tick); status != abi.OK {
@@ -214,7 +223,7 @@ func (p *Plugin) leave() {
 }
 
 // NewHttpContext makes the context of one request.
-func (p *Plugin) NewHttpContext(uint32) types.HttpContext { return &stream{plugin: p} }
+func (p *Plugin) NewHttpContext(id uint32) types.HttpContext { return &stream{plugin: p, id: id} }
 
 // warnHold tells once that requests were held whose body never came.
 func (p *Plugin) warnHold() {

@@ -11,6 +11,7 @@ import (
 // cumulative while the request is held; a last call may repeat the size.
 func (s *stream) OnHttpRequestBody(size int, endOfStream bool) types.Action {
 	s.bodySeen = true
+	s.plugin.vm.current = s.id
 	if s.phase == phaseHeld {
 		s.plugin.bodies = true // requests that flow show theirs in any set-up
 	}
@@ -35,6 +36,7 @@ func (s *stream) OnHttpRequestTrailers(int) types.Action {
 		return s.resting()
 	}
 	s.bodySeen = true
+	s.plugin.vm.current = s.id
 	return s.routeHeld(s.heldBytes)
 }
 
@@ -48,6 +50,7 @@ func (s *stream) routeHeld(size int) types.Action {
 	if status != abi.OK || len(raw) == 0 {
 		return s.routeUnread(body.NoBody)
 	}
+	s.heldBytes = size
 	action := s.routeBody(raw)
 	vm.bodies.Trim(keptBodyBytes)
 	return action
@@ -61,9 +64,10 @@ func (s *stream) routeHeld(size int) types.Action {
 const keptBodyBytes = 2 << 20
 
 // resting is the answer of callbacks that have nothing left to decide: a
-// stream with a local reply stays stopped, all others flow.
+// stream with a local reply and one that waits for a slot stay stopped, all
+// others flow.
 func (s *stream) resting() types.Action {
-	if s.phase == phaseRefused {
+	if s.phase == phaseRefused || s.phase == phaseWaiting {
 		return types.ActionPause
 	}
 	return types.ActionContinue

@@ -24,6 +24,8 @@ const (
 	workerHeader   = "x-warmpath-worker"
 	explainHeader  = "x-warmpath-explain"
 	attemptsHeader = "x-warmpath-attempts"
+	reasonHeader   = "x-warmpath-reason"
+	priorityHeader = "x-vllm-priority"
 	retriesHeader  = "x-envoy-max-retries"
 )
 
@@ -37,6 +39,7 @@ type head struct {
 	contentLength int64 // -1 when not stated
 	session       uint64
 	exclude       [2]uint32 // opaque worker names, 0 for none
+	pairs         abi.Pairs // all of them as the client sent them, valid in this callback
 }
 
 // OnHttpRequestHeaders decides what to do with a request before its body: pass
@@ -52,6 +55,8 @@ func (s *stream) OnHttpRequestHeaders(_ int, endOfStream bool) types.Action {
 	s.arrived = abi.Now()
 	f := s.plugin.fleet
 	f.Refresh(s.arrived)
+	s.plugin.gate.Refresh(s.arrived)
+	vm.current = s.id
 
 	reason := body.OK
 	switch {
@@ -63,6 +68,9 @@ func (s *stream) OnHttpRequestHeaders(_ int, endOfStream bool) types.Action {
 		reason = body.NotJSON
 	case h.contentLength > int64(s.plugin.config.BodyCapBytes):
 		reason = body.OverCap
+	}
+	if reason != body.NoBody && s.arrive(h.pairs) {
+		return types.ActionPause
 	}
 	if reason != body.OK {
 		return s.routeUnread(reason)
@@ -89,6 +97,7 @@ func (s *stream) readHead() head {
 	if status != abi.OK {
 		return h
 	}
+	h.pairs = pairs
 	session := s.plugin.config.SessionHeader
 	for key, value, ok := pairs.Next(); ok; key, value, ok = pairs.Next() {
 		name := unsafe.String(unsafe.SliceData(key), len(key))

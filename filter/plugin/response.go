@@ -31,6 +31,7 @@ func (s *stream) OnHttpResponseHeaders(_ int, endOfStream bool) types.Action {
 		return types.ActionContinue // a local reply of the proxy
 	}
 	s.attempts = readAttempts(&vm.property)
+	s.plugin.gate.Retries.Retried(int(s.attempts) - 1)
 	s.follow()
 
 	refused := s.status == 429 || s.status == 503

@@ -6,6 +6,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/admission"
 	"github.com/warmpath/warmpath/filter/body"
 	"github.com/warmpath/warmpath/filter/fleet"
 	"github.com/warmpath/warmpath/filter/metrics"
@@ -29,6 +30,18 @@ func (s *stream) routeBody(raw []byte) types.Action {
 	req := &vm.request
 	reason := body.Scan(raw, s.endpoint, req)
 	pool := s.plugin.fleet.PoolOf(text(req.Model))
+	if !s.ticket.Entered() {
+		switch s.enter(pool, len(raw), true, began) {
+		case admission.Waiting:
+			s.phase = phaseWaiting
+			return types.ActionPause
+		case admission.Refused:
+			return types.ActionPause
+		}
+		if s.ticket.Queued() {
+			return s.routeWaited() // others were read meanwhile
+		}
+	}
 	if s.session == 0 {
 		s.session = sessionOf(req)
 	}
@@ -44,7 +57,11 @@ func (s *stream) routeUnread(reason body.Reason) types.Action {
 	began := abi.Now()
 	s.phase = phasePassing
 	s.plugin.fleet.Refresh(began)
-	return s.route(s.plugin.fleet.PoolOf(""), &prompt{reason: reason}, began)
+	pool := s.plugin.fleet.PoolOf("")
+	if s.enter(pool, s.heldBytes, false, began) == admission.Refused {
+		return types.ActionPause
+	}
+	return s.route(pool, &prompt{reason: reason}, began)
 }
 
 // sessionOf is the session that the body names: prompt_cache_key, then user.
@@ -73,6 +90,9 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	}
 	s.pool = pool.View.Pool.Index
 	s.measured = p.reason == body.OK
+	if n := len(p.checkpoints); n > 0 {
+		s.prompt = p.checkpoints[n-1].Fingerprint
+	}
 	s.promptTokens = clamp32(p.tokens)
 	s.tier = uint8(metrics.Tier(p.tokens))
 
@@ -82,6 +102,11 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	if d.Best == 0 {
 		return s.noWorker(pool, began)
 	}
+	s.predictedTokens = clamp32(d.MatchedTokens)
+	if s.reserve(pool, began) {
+		return types.ActionPause
+	}
+	s.plugin.gate.Dispatched(&s.ticket)
 	vm.metrics.Inc(metrics.Decisions, int(d.Why))
 	s.grouped, s.control = pool.View.Pool.Control.Share > 0, d.Control
 	s.countGroup(metrics.GroupDecisions, 1)
@@ -97,7 +122,6 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 		steer = true
 	}
 	s.phase = phaseReleased
-	s.predictedTokens = clamp32(d.MatchedTokens)
 	s.best, s.second = d.Best, d.Second
 	if steer {
 		s.named = d.Best
@@ -117,6 +141,7 @@ func (vm *VM) ask(f *fleet.Fleet, pool *fleet.Pool, p *prompt, session uint64, e
 	request.PromptTokens = p.tokens
 	request.RingKey, request.SessionKey = p.ringKey, session
 	request.Sequence = pool.NextSequence()
+	request.Checkpoints = p.checkpoints
 	request.Exclude = f.Excluded(exclude, request.Exclude[:0])
 	request.Matches = request.Matches[:0]
 	if len(p.checkpoints) > 0 {
@@ -156,6 +181,7 @@ func (s *stream) countGroup(family metrics.Family, n uint64) {
 // request still gets that pool's route and its timeouts.
 func (s *stream) pass(pool *fleet.Pool, reason int) types.Action {
 	s.phase = phasePassing
+	s.plugin.gate.Dispatched(&s.ticket)
 	s.plugin.vm.metrics.Inc(metrics.Fallback, reason)
 	if pool != nil {
 		s.setPool(pool)

@@ -3,6 +3,7 @@ package plugin
 import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"github.com/warmpath/warmpath/filter/admission"
 	"github.com/warmpath/warmpath/filter/body"
 	"github.com/warmpath/warmpath/filter/books"
 	"github.com/warmpath/warmpath/filter/usage"
@@ -15,6 +16,7 @@ type phase uint8
 const (
 	phasePassing  phase = iota // nothing to do with it; the zero value, so that a panic lets it flow
 	phaseHeld                  // waits for the end of its body
+	phaseWaiting               // waits for a slot
 	phaseReleased              // routed: booked and reported
 	phaseRefused               // answered by us
 )
@@ -24,6 +26,7 @@ const (
 type stream struct {
 	types.DefaultHttpContext
 	plugin *Plugin
+	id     uint32
 
 	phase    phase
 	endpoint body.Endpoint
@@ -39,6 +42,7 @@ type stream struct {
 	events    bool // the response is a stream of events
 	grouped   bool // the pool has a control group
 	control   bool // and this request is in it
+	single    bool // not to be tried again, though there was a second worker
 
 	status  uint16
 	named   uint16 // the worker that the endpoint header names first, 0 for none
@@ -52,13 +56,15 @@ type stream struct {
 	predictedTokens uint32
 	heldBytes       int
 	session         uint64
+	prompt          uint64 // fingerprint of the whole of it, 0 for not known
 	reportID        uint64
 	arrived         int64 // unix ns
 	firstTokenAt    int64 // unix ns, 0 for not seen
 
 	explanation []byte // for the response, nil unless asked for
 
-	claim books.Claim
-	usage *usage.Reader
-	kept  []fingerprint.Checkpoint
+	claim  books.Claim
+	ticket admission.Ticket
+	usage  *usage.Reader
+	kept   []fingerprint.Checkpoint
 }

@@ -12,7 +12,18 @@ func (p *Plugin) OnTick() {
 		return
 	}
 	now := abi.Now()
+	p.vm.current = p.id
 	d.fleet.Tick(now, d.courier.Working())
+	d.gate.Tick(now, d.courier.Working())
 	d.courier.Tick(now)
 	p.vm.metrics.Flush()
+}
+
+// OnQueueReady is how another VM says that a request which waits here may have
+// a slot now.
+func (p *Plugin) OnQueueReady(queue uint32) {
+	p.vm.current = p.id
+	if p.gate != nil {
+		p.gate.Woken(queue, abi.Now())
+	}
 }

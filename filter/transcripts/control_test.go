@@ -40,6 +40,7 @@ type control struct {
 	exact        []map[string]any  // EXACT section, nil: none, as an older control
 	vocabularies map[string][]byte // by hash
 	ready        map[string]wire.Ready
+	leases       leases
 }
 
 type worker struct {
@@ -65,7 +66,7 @@ func newControl() *control {
 	c := &control{
 		epoch: 7, version: 1, bits: 6,
 		entries: map[uint64]table.Entry{}, seen: map[string]bool{}, requests: map[string]int{},
-		inFlight: map[uint16]wire.InFlight{}, prompts: map[uint64][]uint64{},
+		inFlight: map[uint16]wire.InFlight{}, prompts: map[uint64][]uint64{}, leases: newLeases(),
 		policy: map[string]any{"off": false, "pools": []map[string]any{{
 			"name": "default", "index": 0, "models": []string{"*"}, "mode": "route",
 			"policy": map[string]any{"name": "threshold"},
@@ -240,6 +241,7 @@ func (c *control) records(b []byte) []byte {
 		panic(err)
 	}
 	b = wire.AppendSection(b, wire.SectionPolicy, text)
+	b = wire.AppendSection(b, wire.SectionAdmission, []byte(c.leases.settings))
 	if c.exact == nil {
 		return b
 	}
@@ -307,6 +309,7 @@ func (c *control) batch(frame []byte) []byte {
 	}
 	out := wire.AppendHeader(nil, &h)
 	out, mark := wire.BeginSection(out, wire.SectionAcked)
+	var usage []byte
 	err := wire.ForEachSection(frame, func(s wire.Section) error {
 		switch s.Type {
 		case wire.SectionGateway:
@@ -324,6 +327,10 @@ func (c *control) batch(frame []byte) []byte {
 				c.ready[r.Hash.String()] = r
 				return nil
 			})
+		case wire.SectionUsage:
+			usage = s.Payload
+		case wire.SectionLatency:
+			return c.leases.latency(s.Payload)
 		case wire.SectionReports:
 			slot, chunk, records, err := wire.DecodeReports(s.Payload)
 			if err != nil {
@@ -342,7 +349,11 @@ func (c *control) batch(frame []byte) []byte {
 	if err != nil {
 		panic(err)
 	}
-	return wire.EndSection(out, mark)
+	out = wire.EndSection(out, mark)
+	if usage != nil {
+		out = c.leases.answer(out, usage)
+	}
+	return out
 }
 
 func (c *control) report(r *wire.Report) error {

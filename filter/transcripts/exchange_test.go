@@ -12,6 +12,7 @@ type exchange struct {
 	*hostsim.Stream
 	out  hostsim.Recorder
 	sent bytes.Buffer
+	told int // lines that a story has shown
 }
 
 // send opens a stream in a worker VM with the given headers and, unless body

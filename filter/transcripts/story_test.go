@@ -67,6 +67,12 @@ func (s *story) step(t *testing.T, d *datadriven.TestData) string {
 		return s.reconfigure(d)
 	case "books":
 		return s.books()
+	case "lease":
+		return s.lease(d)
+	case "slots":
+		return s.slots()
+	case "usage":
+		return s.usage()
 	case "metrics":
 		return s.metrics(d)
 	case "table":
@@ -221,6 +227,8 @@ func (s *story) more(d *datadriven.TestData) string {
 	x := s.exchange(d)
 	before := len(x.out.Lines)
 	switch d.CmdArgs[1].Key {
+	case "now": // what it has done since
+		return lines(x, x.told) + state(x)
 	case "end":
 		x.RequestData(nil, true)
 	case "trailers":
@@ -273,6 +281,7 @@ func (s *story) exchange(d *datadriven.TestData) *exchange {
 // lines are what the filter let through since a step began.
 func lines(x *exchange, since int) string {
 	var b strings.Builder
+	x.told = len(x.out.Lines)
 	for _, line := range x.out.Lines[since:] {
 		fmt.Fprintln(&b, line)
 	}

@@ -12,6 +12,8 @@ type Waiter struct {
 	Bytes int
 	// Arrived and Deadline are times of the caller's clock.
 	Arrived, Deadline int64
+	// Owner is whatever the caller wants to find the request by.
+	Owner any
 
 	start        float64 // virtual time at which its turn comes
 	sequence     uint64

@@ -51,6 +51,37 @@ func (k Keys) Exact() string { return k.prefix + "exact" }
 // Admission is the payload of the last ADMISSION section.
 func (k Keys) Admission() string { return k.prefix + "admission" }
 
+// Process is the nonce of the proxy's process, 8 bytes, made by the VM that needs it first.
+func (k Keys) Process() string { return k.prefix + "process" }
+
+// Lease is the gateway's lease of admission: which one it is and until when it counts.
+func (k Keys) Lease() string { return k.prefix + "lease" }
+
+// PoolSlots is what the gateway may admit to a pool and what its VMs have in use.
+func (k Keys) PoolSlots(pool uint8) string { return k.prefix + "slots." + strconv.Itoa(int(pool)) }
+
+// TenantSlots is the same of a tenant.
+func (k Keys) TenantSlots(tenant uint16) string {
+	return k.prefix + "tenant." + strconv.Itoa(int(tenant))
+}
+
+// Bypass is the same of the requests that pass by the bypass's secret.
+func (k Keys) Bypass() string { return k.prefix + "bypass" }
+
+// Active is the set of the tenants that the gateway tells control of: bit i of byte i/8.
+func (k Keys) Active() string { return k.prefix + "active" }
+
+// Resets is the prompts whose workers' connections broke lately.
+func (k Keys) Resets() string { return k.prefix + "resets" }
+
+// Wake is the name of the shared queue that wakes a VM, by its boot nonce.
+func (k Keys) Wake(nonce uint64) string { return k.prefix + "wake." + strconv.FormatUint(nonce, 16) }
+
+// TTFT is the LATENCY record of a pool's class.
+func (k Keys) TTFT(pool, class uint8) string {
+	return k.prefix + "ttft." + strconv.Itoa(int(pool)) + "." + strconv.Itoa(int(class))
+}
+
 // Vocabularies is the list of the vocabularies whose shards are in shared data.
 func (k Keys) Vocabularies() string { return k.prefix + "voc" }
 

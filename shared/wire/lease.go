@@ -8,6 +8,9 @@ const (
 	usageFixed  = 40
 	usageBytes  = 48
 
+	// LeaseBytes is the size of one lease record.
+	LeaseBytes = leaseBytes
+
 	// WholeClass as a tenant: the record speaks of all of a class.
 	WholeClass = 0xFFFF
 	// AnyPool and AnyClass: the record speaks of a tenant wherever it is served.

@@ -1,0 +1,88 @@
+package admission
+
+import (
+	"crypto/sha256"
+	"strings"
+	"unsafe"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/shared/policy"
+)
+
+// noTenant is the number of no tenant.
+const noTenant = 0xFFFF
+
+// BypassHeader has the bypass's secret.
+const BypassHeader = "x-warmpath-bypass"
+
+// metadataPath is where the proxy has its dynamic metadata.
+const metadataPath = "metadata\x00filter_metadata\x00"
+
+// Identity is whose a request is.
+type Identity struct {
+	Tenant uint16
+	Class  uint8
+	Bypass bool
+}
+
+// Identify finds out whose a request is, by the sources that the settings trust:
+// a header of the layer in front, the proxy's metadata, the API key; the first
+// that answers counts, and whoever is unknown to it is the default tenant. A
+// class above what the tenant may have is lowered to that.
+func (g *Gate) Identify(headers abi.Pairs) Identity {
+	a := g.settings
+	var tenant, class, key, secret []byte
+	for name, value, ok := headers.Next(); ok; name, value, ok = headers.Next() {
+		switch n := unsafe.String(unsafe.SliceData(name), len(name)); {
+		case n == a.TenantHeader:
+			tenant = value
+		case n == a.ClassHeader:
+			class = value
+		case n == BypassHeader:
+			secret = value
+		case n == "authorization" && len(a.Keys) > 0:
+			if bearer, found := cutBearer(value); found {
+				key = bearer
+			}
+		case n == "x-api-key" && len(a.Keys) > 0 && key == nil:
+			key = value
+		}
+	}
+	var who Identity
+	if len(tenant) == 0 && len(a.Metadata) > 0 {
+		tenant, _ = abi.Property(metadataPath+strings.Join(a.Metadata, "\x00"), &g.scratch)
+	}
+	switch {
+	case len(tenant) > 0:
+		who.Tenant, _ = a.TenantIndex(tenant)
+	case key != nil:
+		who.Tenant = a.Keys[sha256.Sum256(key)]
+	}
+	limits := g.limitsOf(who.Tenant)
+	who.Class = limits.Class
+	if len(class) > 0 {
+		if c, ok := policy.ParseClass(unsafe.String(unsafe.SliceData(class), len(class))); ok {
+			who.Class = max(c, limits.MaxClass)
+		}
+	}
+	who.Bypass = secret != nil && a.BypassSecret != nil && sameSum(sha256.Sum256(secret), a.BypassSecret)
+	return who
+}
+
+// cutBearer takes the token out of an authorization header.
+func cutBearer(value []byte) ([]byte, bool) {
+	const scheme = "bearer "
+	if len(value) <= len(scheme) || !strings.EqualFold(string(value[:len(scheme)]), scheme) {
+		return nil, false
+	}
+	return value[len(scheme):], true
+}
+
+// sameSum compares in a time that tells nothing.
+func sameSum(a [32]byte, b *[32]byte) bool {
+	var difference byte
+	for i := range a {
+		difference |= a[i] ^ b[i]
+	}
+	return difference == 0
+}

@@ -1,0 +1,256 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/quota"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// maxRetryAfter bounds what a refused client is told, in seconds: a lease that
+// moves may serve it earlier than the rate says.
+const maxRetryAfter = 60
+
+// change reads a tenant's cell, lets do look at it, and replaces it with this
+// VM's share as it is by then. do may change the VM's counts; undo takes that
+// back when another VM was first. A false of do leaves the cell alone.
+func (g *Gate) change(own *tenant, now int64, do func(c *tenantCell) bool, undo func()) (done, readable bool) {
+	c := &g.tenancy
+	for range casTries {
+		cas, ok := g.read(own.key, c.decode)
+		if !ok {
+			return false, false
+		}
+		if !do(c) {
+			return false, true
+		}
+		g.putTenantShare(own, now)
+		g.out = c.append(g.out[:0])
+		switch abi.SetSharedData(own.key, g.out, cas) {
+		case abi.OK:
+			g.markActive(own.index)
+			return true, true
+		case abi.CASMismatch:
+			g.metrics.Inc(metrics.CellRaces, 0)
+			undo()
+		default:
+			undo()
+			return false, false
+		}
+	}
+	return false, false
+}
+
+// putTenantShare writes this VM's share into the cell at hand. One with nothing
+// in it leaves no trace.
+func (g *Gate) putTenantShare(own *tenant, now int64) {
+	c := &g.tenancy
+	at := -1
+	for i := range c.Shares {
+		if c.Shares[i].Nonce == g.fleet.Nonce {
+			at = i
+		}
+	}
+	if own.inUse == 0 && own.waiting == 0 {
+		if at >= 0 {
+			c.Shares = append(c.Shares[:at], c.Shares[at+1:]...)
+		}
+		return
+	}
+	if at < 0 {
+		if len(c.Shares) == wire.MaxSlots {
+			g.dropDeadTenants(now)
+		}
+		if len(c.Shares) == wire.MaxSlots {
+			return
+		}
+		at = len(c.Shares)
+		c.Shares = append(c.Shares, tenantOf{Nonce: g.fleet.Nonce})
+	}
+	slot, _ := g.fleet.EnsureRow(now)
+	s := &c.Shares[at]
+	s.Slot, s.InUse, s.Waiting, s.Queue, s.Until = slot, own.inUse, own.waiting, g.queue, g.until()
+}
+
+// dropDeadTenants takes the shares of VMs that are gone out of the cell at hand.
+func (g *Gate) dropDeadTenants(now int64) bool {
+	c := &g.tenancy
+	kept := c.Shares[:0]
+	for _, s := range c.Shares {
+		if int64(s.Until) > now/int64(time.Second) || g.fleet.Alive(s.Slot, s.Nonce, now) {
+			kept = append(kept, s)
+		}
+	}
+	found := len(kept) < len(c.Shares)
+	c.Shares = kept
+	return found
+}
+
+// takeTenant takes a slot and a request of the tenant's. wait tells that control
+// may grant more when it hears that somebody waits.
+func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
+	limits := g.limitsOf(t.Tenant)
+	if !limits.Limited() {
+		return quota.None, false
+	}
+	own := g.tenant(t.Tenant)
+	level := g.lease.level(now)
+	done, _ := g.change(own, now, func(c *tenantCell) bool {
+		why, wait = tenantFits(c, limits, level)
+		if why == quota.TenantConcurrency || why == quota.NoLease {
+			if g.dropDeadTenants(now) {
+				why, wait = tenantFits(c, limits, level)
+			}
+		}
+		if why != quota.None {
+			return false
+		}
+		own.inUse++
+		c.SpentRequests++
+		return true
+	}, func() { own.inUse-- })
+	t.tenant = done
+	if why != quota.None {
+		t.RetryAfter = 1
+		if why == quota.TenantRequests {
+			t.RetryAfter = clampSeconds(60 / int64(limits.RequestsPerMinute))
+		}
+	}
+	return why, wait
+}
+
+// tenantFits tells what a tenant's cell has for one more request.
+//
+// Cut off from control, the slots are this gateway's floor; rates are not shared
+// out in floors, and go on being counted, for control to settle later.
+func tenantFits(c *tenantCell, limits *policy.Tenant, level quota.Level) (why quota.Reason, wait bool) {
+	switch level {
+	case quota.Alone:
+		return quota.None, false
+	case quota.AtFloor:
+		if limits.Concurrency != policy.NoLimit && c.inUse() >= c.Floor {
+			return quota.NoLease, false
+		}
+		return quota.None, false
+	}
+	switch {
+	case limits.Concurrency != policy.NoLimit && c.inUse() >= c.Slots:
+		all := uint64(c.Slots) >= uint64(limits.Concurrency)
+		return quota.TenantConcurrency, !all && c.Flags&wire.NoSlots == 0
+	case limits.RequestsPerMinute != policy.NoLimit && c.SpentRequests >= c.GrantedRequests:
+		return quota.TenantRequests, c.Flags&wire.NoRequests == 0
+	case limits.UncachedTokensPerMinute != policy.NoLimit && c.SpentTokens >= c.GrantedTokens:
+		return quota.TenantTokens, c.Flags&wire.NoTokens == 0
+	}
+	return quota.None, false
+}
+
+// refusedTenant counts a refusal where control sees it.
+func (g *Gate) refusedTenant(t *Ticket, now int64) {
+	if g.limitsOf(t.Tenant).Limited() {
+		g.change(g.tenant(t.Tenant), now, func(c *tenantCell) bool { c.Refused++; return true }, func() {})
+	}
+}
+
+// Reserve books the tokens that a worker will have to prefill for the request on
+// its tenant's balance. A prompt that is larger than what is left of a lease may
+// overdraw it once, unless control has said that there is no more: balances
+// above nothing are shared in pieces, and a piece may be smaller than a prompt.
+func (g *Gate) Reserve(t *Ticket, pool uint8, uncached uint32, now int64) quota.Reason {
+	if !t.known || t.Bypass {
+		return quota.None
+	}
+	if t.slot {
+		// The estimate becomes what it is; the cell hears of it with the next change.
+		t.pool.prefill[t.Class] += uncached - t.need
+		t.need = uncached
+	}
+	limits := g.limitsOf(t.Tenant)
+	if limits.UncachedTokensPerMinute == policy.NoLimit || !t.tenant {
+		return quota.None
+	}
+	why := quota.None
+	leased := g.lease.level(now) == quota.Leased
+	g.change(g.tenant(t.Tenant), now, func(c *tenantCell) bool {
+		t.reserved = 0
+		left := int64(c.GrantedTokens - c.SpentTokens)
+		if c.GrantedTokens == wire.NoCredit || !leased || left > 0 && (left >= int64(uncached) || c.Flags&wire.NoTokens == 0) {
+			c.SpentTokens += uint64(uncached)
+			t.reserved = uint64(uncached)
+			return true
+		}
+		why = quota.TenantTokens
+		t.RetryAfter = clampSeconds((int64(uncached) - left) * 60 / int64(limits.UncachedTokensPerMinute))
+		return false
+	}, func() {})
+	switch {
+	case why == quota.None:
+	case g.refuses(pool):
+		g.refused(t, why, now)
+	default:
+		g.would(t, why)
+		why = quota.None
+	}
+	return why
+}
+
+func clampSeconds(n int64) int { return int(min(max(n, 1), maxRetryAfter)) }
+
+// giveTenant gives back what a request has of its tenant's. What nobody served
+// costs nothing. tokens is what the worker had to prefill, below 0 for not known.
+func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
+	if !t.tenant {
+		return
+	}
+	t.tenant = false
+	own, served := g.tenant(t.Tenant), t.served
+	if t.Bypass {
+		own, served = g.bypass, true
+	}
+	own.inUse--
+	if !served {
+		tokens = 0
+	}
+	wakes := uint32(0)
+	g.change(own, now, func(c *tenantCell) bool {
+		if !served && c.SpentRequests > 0 {
+			c.SpentRequests--
+		}
+		if tokens >= 0 {
+			c.SpentTokens -= min(c.SpentTokens, t.reserved)
+			c.SpentTokens += uint64(tokens)
+		}
+		wakes = 0
+		for i := range c.Shares {
+			if s := &c.Shares[i]; s.Waiting > 0 && s.Nonce != g.fleet.Nonce {
+				wakes = s.Queue
+			}
+		}
+		return true
+	}, func() {})
+	t.reserved = 0
+	g.send(wakes)
+}
+
+// waitForTenant and its end tell control that a request waits for its tenant's
+// lease.
+func (g *Gate) waitForTenant(t *Ticket, why quota.Reason, now int64) {
+	if t.pending == quota.None {
+		own := g.tenant(t.Tenant)
+		own.waiting++
+		g.change(own, now, func(*tenantCell) bool { return true }, func() {})
+	}
+	t.pending = why
+}
+
+func (g *Gate) waitedForTenant(t *Ticket, now int64) {
+	if t.pending != quota.None {
+		t.pending = quota.None
+		own := g.tenant(t.Tenant)
+		own.waiting--
+		g.change(own, now, func(*tenantCell) bool { return true }, func() {})
+	}
+}

@@ -1,0 +1,241 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/quota"
+)
+
+// sliceTime bounds how long one callback lets waiting requests in: each of them
+// is read and routed on the way. The rest follow at the next tick.
+const sliceTime = 2 * time.Millisecond
+
+// wait puts a request into the queue of its class, or tells why it may not wait.
+func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
+	p, limit := t.pool, &g.settings.Classes[t.Class].Queue
+	if limit.Requests == 0 || limit.Deadline == 0 {
+		return quota.QueueFull
+	}
+	q := p.queues[t.Class]
+	if q == nil {
+		q = quota.NewQueue(limit.Requests, limit.Bytes)
+		p.queues[t.Class] = q
+	}
+	if !q.Room(bytes) {
+		return quota.QueueFull
+	}
+	// The cell at hand is the one that the slot was asked of.
+	if ahead := g.ahead(t.Class, t.need, now); ahead > limit.Deadline {
+		t.RetryAfter = clampSeconds(int64(ahead / time.Second))
+		return quota.QueueWait
+	}
+	q.Virtual = max(q.Virtual, g.cell.Virtual[t.Class])
+	own := g.tenant(t.Tenant)
+	t.waiter = quota.Waiter{
+		Tenant: t.Tenant, Work: float64(t.need) * own.cost, Bytes: bytes,
+		Arrived: now, Deadline: now + int64(limit.Deadline), Owner: t,
+	}
+	weight := g.limitsOf(t.Tenant).Weight
+	// The finish time is the gateway's: a tenant gets no more by having its
+	// connections in many VMs.
+	done, _ := g.change(own, now, func(c *tenantCell) bool {
+		q.Remove(&t.waiter) // of a try before
+		c.setFinish(p.index, t.Class, q.Push(&t.waiter, c.finishOf(p.index, t.Class), weight))
+		return true
+	}, func() {})
+	if !done {
+		q.Remove(&t.waiter)
+		q.Push(&t.waiter, 0, weight)
+	}
+	p.waiting++
+	return quota.None
+}
+
+// ahead is how long a request of a class would wait at the pool's prefill rate,
+// 0 where that isn't known.
+func (g *Gate) ahead(class uint8, need uint32, now int64) time.Duration {
+	c := &g.cell
+	rate := c.Limits[whole].TokensPerSecond
+	if rate == 0 || g.lease.level(now) != quota.Leased {
+		return 0
+	}
+	tokens := uint64(need)
+	for i := range c.Queues {
+		if c.Queues[i].Class <= class {
+			tokens += uint64(c.Queues[i].Tokens)
+		}
+	}
+	return time.Duration(tokens) * time.Second / time.Duration(rate)
+}
+
+// leave takes a request out of its queue.
+func (g *Gate) leave(t *Ticket, now int64) {
+	p := t.pool
+	p.queues[t.Class].Remove(&t.waiter)
+	p.waiting--
+	g.waitedForTenant(t, now)
+}
+
+// letIn lets the waiting requests of a pool in while there are slots and it is
+// their turn.
+func (g *Gate) letIn(p *pool, now int64) {
+	if p.waiting == 0 {
+		return
+	}
+	until := abi.Now() + int64(sliceTime)
+	for g.letOne(p, now) {
+		if abi.Now() > until {
+			break
+		}
+	}
+	g.publish(p, p.nobody(), now)
+}
+
+// letOne lets one request in, or turns one away, and tells whether it did.
+func (g *Gate) letOne(p *pool, now int64) bool {
+	for class := range uint8(policy.Classes) {
+		q := p.queues[class]
+		for q != nil {
+			w := q.Best()
+			if w == nil {
+				break
+			}
+			t := w.Owner.(*Ticket)
+			if t.pending != quota.None {
+				switch why, wait := g.takeTenant(t, now); {
+				case why == quota.None:
+					g.waitedForTenant(t, now)
+				case wait:
+					t.pending = why
+					q.Block(w.Tenant)
+					continue
+				default:
+					g.turnAway(t, why, now)
+					return true
+				}
+			}
+			switch g.takeSlot(t, w, false, now) {
+			case taken, lost:
+				q.Take(w)
+				p.waiting--
+				g.admit(t, now)
+				return true
+			case behind:
+				return false
+			case full:
+			}
+			break
+		}
+	}
+	return false
+}
+
+// admit lets a request go that has waited.
+func (g *Gate) admit(t *Ticket, now int64) {
+	t.Waited = max(0, now-t.waiter.Arrived)
+	g.metrics.QueueWait(int(t.Class), uint64(t.Waited)/1_000_000)
+	g.admitted(t, now)
+	if g.entering != t {
+		t.owner.Admitted()
+	}
+}
+
+// turnAway refuses a request that waits.
+func (g *Gate) turnAway(t *Ticket, why quota.Reason, now int64) {
+	if t.Waits() {
+		g.leave(t, now)
+	}
+	t.RetryAfter, t.denied = max(t.RetryAfter, 1), why
+	g.refused(t, why, now)
+	if g.entering != t {
+		t.owner.Refused(why)
+	}
+}
+
+// expire turns away those who have waited for as long as they may.
+func (g *Gate) expire(p *pool, now int64) {
+	for _, q := range p.queues {
+		if q == nil {
+			continue
+		}
+		q.Expire(now, func(w *quota.Waiter) {
+			t := w.Owner.(*Ticket)
+			p.waiting--
+			why := quota.QueueTimeout
+			if t.pending != quota.None {
+				why = t.pending
+			}
+			g.waitedForTenant(t, now)
+			g.turnAway(t, why, now)
+		})
+	}
+}
+
+// Tick expires waits and lets in whom no wake-up has reached.
+func (g *Gate) Tick(now int64, courier bool) {
+	g.Refresh(now)
+	if !g.on && len(g.used) == 0 {
+		return
+	}
+	g.register()
+	g.readActive(now)
+	g.readResets()
+	for _, p := range g.used {
+		g.tend(p, now)
+	}
+	if courier {
+		g.installMore(now)
+	}
+}
+
+// tend is a pool's part of a tick.
+func (g *Gate) tend(p *pool, now int64) {
+	if p.waiting > 0 {
+		g.expire(p, now)
+		p.unblock()
+		if p.waiting > 0 {
+			g.letIn(p, now)
+		} else {
+			g.publish(p, true, now)
+		}
+	} else if sum(p.inUse) > 0 {
+		// Should another VM have taken this one for dead, its share is put back.
+		g.publish(p, true, now)
+	}
+	g.flushTTFT(p)
+}
+
+// register makes the queue that wakes this VM.
+func (g *Gate) register() {
+	if g.ready || !g.on {
+		return
+	}
+	g.ready = true
+	if id, status := abi.RegisterQueue(g.fleet.Keys.Wake(g.fleet.Nonce)); status == abi.OK {
+		g.queue = id
+	}
+}
+
+// Rearm makes the next tick register the queue again: the plugin context that
+// did it before is going.
+func (g *Gate) Rearm() { g.ready = false }
+
+// Woken is called when this VM's queue has a message.
+func (g *Gate) Woken(queue uint32, now int64) {
+	if queue != g.queue {
+		return
+	}
+	for range 1024 {
+		if _, status := abi.Dequeue(queue, &g.scratch); status != abi.OK {
+			break
+		}
+	}
+	g.metrics.Inc(metrics.QueueWakes, metrics.WakesTaken)
+	g.Refresh(now)
+	for _, p := range g.used {
+		g.freed(p, now)
+	}
+}
