@@ -189,6 +189,7 @@ func (r *rig) flood() {
 
 // resetClears: the engine says so with its next step.
 func resetClears(r *rig) {
+	r.settled() // what gateways report of prompts before the reset would count for 30 s
 	words := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	for _, w := range r.workers {
 		clears := r.holdings(w).clears

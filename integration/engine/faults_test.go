@@ -3,13 +3,12 @@
 package engine
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -43,19 +42,28 @@ func replayed(r *rig) {
 	}
 }
 
-// terminated: SIGTERM leaves a stream open and silent.
-func terminated(r *rig) {
-	r.silenced(func(w *worker) error { return w.Signal(syscall.SIGTERM, false) })
-}
-
-// stopped: SIGSTOP leaves everything open and silent; SIGCONT brings it back.
+// stopped: SIGSTOP leaves every socket open and silent; after SIGCONT the engine
+// goes on as the same process.
 func stopped(r *rig) {
-	var victim *worker
-	r.silenced(func(w *worker) error {
-		victim = w
-		return w.Signal(syscall.SIGSTOP, true)
-	})
+	stream, victim := r.longStream()
+	defer stream.Close()
 	ref := r.status(victim).Ref
+	if err := victim.Signal(syscall.SIGSTOP, true); err != nil {
+		r.t.Fatal(err)
+	}
+	began := time.Now()
+	rest, err := io.ReadAll(stream)
+	took := time.Since(began)
+	// Never a clean end: a client must not take the part for the whole.
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || bytes.Contains(rest, []byte("[DONE]")) {
+		r.t.Errorf("the client saw %v after %v, and ...%q", err, took, tail(rest))
+	}
+	if took < tokenTimeout-2*time.Second || took > tokenTimeout+4*time.Second {
+		r.t.Errorf("the stream ended after %v, the timeout is %v", took, tokenTimeout)
+	}
+	r.t.Logf("the client saw %q after %v", err, took.Round(10*time.Millisecond))
+	r.avoided(victim)
+	r.knownDown(victim)
 	if err := victim.Signal(syscall.SIGCONT, true); err != nil {
 		r.t.Fatal(err)
 	}
@@ -66,60 +74,69 @@ func stopped(r *rig) {
 	r.agree(reported)
 }
 
-// silenced starts a stream, silences the engine that serves it, and checks what
-// the client sees and where others go.
-func (r *rig) silenced(silence func(*worker) error) {
-	t := newTalk(seed(r, 300), 250)
+// terminated: at SIGTERM vLLM either says in the stream that it is over (an error,
+// or the finish reason abort), or leaves it open and silent.
+func terminated(r *rig) {
+	stream, victim := r.longStream()
+	defer stream.Close()
+	if err := victim.Signal(syscall.SIGTERM, false); err != nil {
+		r.t.Fatal(err)
+	}
+	began := time.Now()
+	rest, err := io.ReadAll(stream)
+	said := bytes.Contains(rest, []byte(`"error"`)) || bytes.Contains(rest, []byte(`"finish_reason":"abort"`))
+	if err == nil && !said {
+		r.t.Errorf("the client saw a clean end: ...%q", tail(rest))
+	}
+	if took := time.Since(began); took > tokenTimeout+4*time.Second {
+		r.t.Errorf("the stream ended after %v, the timeout is %v", took, tokenTimeout)
+	}
+	r.t.Logf("the client saw %v after %v, the engine said so: %v", err, time.Since(began).Round(10*time.Millisecond), said)
+	r.knownDown(victim)
+	r.avoided(victim)
+}
+
+func tail(b []byte) []byte { return b[max(0, len(b)-300):] }
+
+// longStream starts a conversation and returns the stream of its second answer,
+// which is well under way, and the engine that serves it.
+func (r *rig) longStream() (io.ReadCloser, *worker) {
+	r.t.Helper()
+	t := newTalk(rand.Uint64(), 250)
 	first := r.mustAsk(t.request)
 	r.settled()
 	t.heard(first.text)
 	t.question()
 	q := t.request
 	q.stream, q.answer = true, 2500
-
 	resp, err := r.post("/v1/chat/completions", q.body())
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	lines := bufio.NewReader(resp.Body)
-	for range 6 { // it is well under way
-		if _, err := lines.ReadString('\n'); err != nil {
+	for range 6 {
+		if _, err := io.ReadFull(resp.Body, make([]byte, 100)); err != nil {
 			r.t.Fatalf("the stream before the fault: %v", err)
 		}
 	}
-	var victim *worker
+	m := explanation.FindStringSubmatch(resp.Header.Get("x-warmpath-explain"))
+	if m == nil || m[3] != first.chosen {
+		r.t.Fatalf("the second turn isn't at %s: %s", first.chosen, resp.Header.Get("x-warmpath-explain"))
+	}
 	for _, w := range r.workers {
 		if w.Address == first.chosen {
-			victim = w
+			return resp.Body, w
 		}
 	}
-	if m := explanation.FindStringSubmatch(resp.Header.Get("x-warmpath-explain")); m == nil || m[3] != victim.Address {
-		r.t.Fatalf("the second turn isn't at %s: %s", victim.Address, resp.Header.Get("x-warmpath-explain"))
-	}
-	if err := silence(victim); err != nil {
-		r.t.Fatal(err)
-	}
-	began := time.Now()
-	rest, err := io.ReadAll(lines)
-	took := time.Since(began)
-	// Never a clean end: a client must not take the part for the whole.
-	if err == nil || errors.Is(err, context.DeadlineExceeded) || strings.Contains(string(rest), "[DONE]") {
-		r.t.Errorf("the client saw %v after %v, and ...%q", err, took, rest[max(0, len(rest)-80):])
-	}
-	if took < tokenTimeout-2*time.Second || took > tokenTimeout+4*time.Second {
-		r.t.Errorf("the stream ended after %v, the timeout is %v", took, tokenTimeout)
-	}
-	r.t.Logf("the client saw %q after %v", err, took.Round(10*time.Millisecond))
+	r.t.Fatalf("%s is no worker", first.chosen)
+	return nil, nil
+}
 
-	// Others, and the conversation itself, are served elsewhere.
+// avoided sends requests, all of which must be served elsewhere, and soon.
+func (r *rig) avoided(victim *worker) {
+	r.t.Helper()
 	for i := range 12 {
-		other := newTalk(seed(r, 310+i), 60).request
-		if i%4 == 0 {
-			other = t.request
-		}
 		began := time.Now()
-		a, err := r.ask(other)
+		a, err := r.ask(newTalk(rand.Uint64(), 60).request)
 		if err != nil || a.chosen == victim.Address {
 			r.t.Errorf("request %d after the fault went to %s: %v", i, a.chosen, err)
 		}
@@ -127,7 +144,12 @@ func (r *rig) silenced(silence func(*worker) error) {
 			r.t.Errorf("request %d after the fault took %v", i, took)
 		}
 	}
-	r.eventually(10*time.Second, "the silent engine is known to be down", func() error {
+}
+
+// knownDown waits until the control service has noticed.
+func (r *rig) knownDown(victim *worker) {
+	r.t.Helper()
+	r.eventually(10*time.Second, "the engine is known to be down", func() error {
 		if s := r.status(victim); s.State == "healthy" {
 			return fmt.Errorf("%+v", s)
 		}
@@ -147,7 +169,7 @@ func (r *rig) usedAgain(w *worker) {
 	n := 0
 	r.eventually(20*time.Second, "the engine gets its share again", func() error {
 		n++
-		a, err := r.ask(newTalk(seed(r, 400+n), 80).request)
+		a, err := r.ask(newTalk(rand.Uint64(), 80).request)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -181,7 +203,7 @@ func restarted(r *rig) {
 	}
 	r.agree(reported)
 	// It holds what it was asked since, nothing of before.
-	t := newTalk(seed(r, 500), 250)
+	t := newTalk(rand.Uint64(), 250)
 	r.eventually(30*time.Second, "a conversation begins at the new process and stays", func() error {
 		a := r.mustAsk(t.request)
 		if a.chosen != down.Address {

@@ -209,4 +209,5 @@ func (r *rig) measurePredictions(m map[string]any) {
 	if float64(within) < trueShare*float64(came) {
 		r.t.Errorf("of %d that came true %d were within one step of what the engine had; the worst by %d tokens", came, within, worst)
 	}
+	r.agree(reported)
 }

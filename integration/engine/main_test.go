@@ -8,7 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/warmpath/warmpath/integration/envoyrun"
@@ -29,6 +31,9 @@ var installed struct {
 	module string // path of warmpath.wasm
 }
 
+// interrupted ends when somebody ends the run: engines must not outlive it.
+var interrupted context.Context
+
 // measured are the figures of each front.
 var measured = map[string]map[string]any{}
 
@@ -43,7 +48,9 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (code int, err error) {
-	ctx := context.Background()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	interrupted = ctx
 	if installed.home, err = Install(ctx, os.Stderr); err != nil {
 		return 1, err
 	}

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/integration/engines"
-	"github.com/warmpath/warmpath/integration/envoyrun"
 )
 
 const (
@@ -95,10 +94,7 @@ func (p *Process) Run(ctx context.Context) error {
 		"VLLM_HOST_IP=127.0.0.1",
 	)
 	cmd.Stdout, cmd.Stderr = log, log
-	if cmd.SysProcAttr = envoyrun.DieWithParent(); cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Setpgid = true // the engine's core is a child: both end together
+	cmd.SysProcAttr = processGroup()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the engine: %w", err)
 	}
@@ -212,6 +208,7 @@ func (p *Process) Signal(signal syscall.Signal, group bool) error {
 func (p *Process) Kill() {
 	p.mu.Lock()
 	cmd, exited := p.cmd, p.exited
+	p.cmd = nil // its number may become another's
 	p.mu.Unlock()
 	if cmd == nil {
 		return

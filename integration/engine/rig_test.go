@@ -271,9 +271,10 @@ func (r *rig) agree(limit time.Duration) {
 			fronts = r.inShared()
 		}
 		for _, w := range r.workers {
-			want, ref := r.holdings(w).Expect(pool, []string{ModelName}), r.status(w).Ref
+			holdings, status := r.holdings(w), r.status(w)
+			want, ref := holdings.Expect(pool, []string{ModelName}), status.Ref
 			if diff := want.Diff(published[ref]); diff != "" {
-				return fmt.Errorf("engine %s in the control service's table: %s", w.Name, diff)
+				return fmt.Errorf("engine %s in the control service's table: %s (%d blocks are there, its events tell of %d: %+v)", w.Name, diff, len(holdings.present), status.Events.Held, status.Events)
 			}
 			if r.shared == nil {
 				continue
