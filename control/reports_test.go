@@ -230,13 +230,7 @@ func TestManyHoldersAreListedInASet(t *testing.T) {
 				t.Errorf("%d holders: set %d, universal %v", i+1, e.Overflow(), e.Universal())
 			}
 			if i+1 > 6 {
-				n := 0
-				for _, w := range wire.FindSet(g.sets, e.Overflow()) {
-					for ; w != 0; w &= w - 1 {
-						n++
-					}
-				}
-				if n != i+1 {
+				if n := countSet(g.sets, e.Overflow()); n != i+1 {
 					t.Errorf("%d holders, %d in the set", i+1, n)
 				}
 			}
