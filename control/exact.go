@@ -218,7 +218,7 @@ func (s *Service) housekeepExact(now time.Time) {
 	defer s.policyMu.Unlock()
 	d := s.policy.Load()
 	if s.stepExact(d, now) {
-		s.table.SetPolicy(d.text, s.exactSection(d), d.off)
+		s.table.SetPolicy(s.policyText(d), s.exactSection(d), d.off)
 	}
 }
 

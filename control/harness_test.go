@@ -29,6 +29,8 @@ type engines struct {
 	more    map[string]string // address -> further lines of its metrics page
 	// tokenize answers POST /tokenize with a status and a body; nil: 404.
 	tokenize func(address string, body []byte) (int, any)
+	// models answers GET /v1/models; nil: 404.
+	models func(address string) (int, any)
 }
 
 func newEngines(addresses ...string) *engines {
@@ -94,8 +96,11 @@ func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 func (e *engines) ask(r *http.Request) (*http.Response, error) {
 	status, answer := http.StatusNotFound, any(map[string]string{"detail": "Not Found"})
 	e.mu.Lock()
-	tokenize := e.tokenize
+	tokenize, models := e.tokenize, e.models
 	e.mu.Unlock()
+	if models != nil && r.URL.Path == "/v1/models" {
+		status, answer = models(r.URL.Host)
+	}
 	if tokenize != nil && r.URL.Path == "/tokenize" {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {

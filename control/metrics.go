@@ -119,6 +119,7 @@ var (
 	descSourceAge    = desc("source_age_seconds", "Time since the source stood by its list; -1 never.", "source")
 	descSourceItems  = desc("source_workers", "Workers in the source's list.", "source")
 	descSourceSkip   = desc("source_skipped", "What the source left out of its list.", "source")
+	descAdapters     = desc("adapters", "Adapters that the pool serves because its workers do.", "pool")
 	descResting      = desc("refs_resting", "Refs of workers that are gone, kept from use until no gateway can mistake them.")
 	descHot          = desc("hot_prefixes", "Prefixes that have homes.", "pool")
 	descHomes        = desc("hot_homes", "Homes of the pool's hot prefixes, of all of them together.", "pool")
@@ -134,7 +135,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
 		descPending, descEvents, descTokens, descMode, descParity, descReady, descHot, descHomes, descLearning, descOff,
 		descEventBlocks, descEventAge, descEventUp, descEventCounts,
-		descSourceUp, descSourceAge, descSourceItems, descSourceSkip, descResting,
+		descSourceUp, descSourceAge, descSourceItems, descSourceSkip, descAdapters, descResting,
 	} {
 		ch <- d
 	}
@@ -154,6 +155,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descSourceAge, l.Age, l.Name)
 		gauge(descSourceItems, float64(l.Workers), l.Name)
 		gauge(descSourceSkip, float64(l.Skipped), l.Name)
+	}
+	for pool, names := range st.Adapters {
+		gauge(descAdapters, float64(len(names)), pool)
 	}
 	gauge(descResting, float64(st.RefsResting))
 	states := map[[2]string]int{}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/discovery/adapters"
 	"github.com/warmpath/warmpath/control/eviction"
 	"github.com/warmpath/warmpath/control/heartbeat"
 	"github.com/warmpath/warmpath/control/index"
@@ -51,6 +52,8 @@ type Service struct {
 	policy   atomic.Pointer[document]
 	exact    map[string]*exactPool // by pool. Under policyMu
 	wasExact []exactMark           // before a restart. Under policyMu
+	adapters *adapters.Book
+	adapted  map[string][]string // adapters, by pool. Under policyMu
 	parity   parityBook
 	feeds    feeds
 	hot      *hotBook
@@ -92,6 +95,7 @@ func New(cfg Config) (*Service, error) {
 		hot: newHotBook(now), young: newYoungBook(),
 	}
 	s.lists = newLists(&s.cfg)
+	s.adapters = adapters.NewBook(cfg.Discovery.AdaptersInterval)
 	cfg.Publish.Value = s.index.Value
 	s.table = publish.New(cfg.Publish, now)
 	s.fleet = discovery.NewFleet(cfg.Fleet, discovery.Hooks{
@@ -226,6 +230,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { s.saveLoop(ctx); return nil })
 	group.Go(func() error { s.parityLoop(ctx); return nil })
 	group.Go(func() error { s.eventsLoop(ctx); return nil })
+	group.Go(func() error { s.adaptersLoop(ctx); return nil })
 	for _, source := range s.cfg.Sources {
 		group.Go(func() error { return s.follow(ctx, source) })
 	}
@@ -441,7 +446,7 @@ func (s *Service) setDocument(d *document) {
 	s.adoptTokenizers(d, now)
 	s.stepExact(d, now)
 	s.policy.Store(d)
-	s.table.SetPolicy(d.text, s.exactSection(d), d.off)
+	s.table.SetPolicy(s.policyText(d), s.exactSection(d), d.off)
 	kick(s.urgent) // pool numbers in the roster may differ
 }
 

@@ -12,6 +12,8 @@ type Status struct {
 	Table    Table     `json:"table"`
 	Index    Index     `json:"index"`
 	Counters Counters  `json:"counters"`
+	// Adapters are those that pools serve because their workers do, by pool.
+	Adapters map[string][]string `json:"adapters"`
 	// RefsResting are refs of workers that are gone, kept from use until no gateway
 	// can mistake them.
 	RefsResting int `json:"refs_resting"`
@@ -131,6 +133,10 @@ type Worker struct {
 	EvictReason  string  `json:"evict_reason,omitempty"`
 	// Heartbeats are the worker's, for one that sends them.
 	Heartbeats *Heartbeats `json:"heartbeats,omitempty"`
+	// Adapters are those that it lists in /v1/models, AdaptersProblem why that may
+	// be old.
+	Adapters        []string `json:"adapters,omitempty"`
+	AdaptersProblem string   `json:"adapters_problem,omitempty"`
 	// Events are the worker's KV events, for one that has kv_events.
 	Events *Events `json:"events,omitempty"`
 }
