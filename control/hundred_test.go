@@ -60,9 +60,13 @@ func TestAHundredWorkersAreHeardWithoutADrop(t *testing.T) {
 			senders.Go(func() {
 				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
 				for s := range seconds {
-					// What it holds grows by a checkpoint each second, from a place of its own.
+					// Each second another part, in an order of its own, and the whole at last.
+					n := 1 + (i+s)%len(held)
+					if s == seconds-1 {
+						n = len(held)
+					}
 					body := fmt.Appendf(nil, `{"worker":%q,"sequence":%d,"load":{"running":%d,"kv_share":0.5},"cache":{"paths":%s}}`,
-						a, s+1, s%8, pathsJSON(held[:1+(i+s)%len(held)]))
+						a, s+1, s%8, pathsJSON(held[:n]))
 					if status, answer := b.do("POST", "/v1/heartbeat", body, "application/json"); status != http.StatusOK || !strings.Contains(string(answer), `"applied": true`) {
 						t.Errorf("%s: %d %s", a, status, answer)
 					}
