@@ -168,6 +168,8 @@ type explainedWorker struct {
 	FreeTokens     int             `json:"free_tokens"`
 	TailSeconds    float64         `json:"tail_age_seconds"`
 	RecentTokens   float64         `json:"recent_tokens"`
+	CacheSeconds   float64         `json:"cache_age_seconds"` // since its cache was empty; 0 not known
+	Home           bool            `json:"home"`              // of the prompt's hot prefix
 	AgeSeconds     float64         `json:"report_age_seconds"`
 	Cost           *explainedCost  `json:"cost_seconds,omitempty"`
 	Score          *explainedScore `json:"score,omitempty"`
@@ -291,6 +293,7 @@ func explainWorker(rule policy.Name, w *route.Worker, c *route.Candidate) explai
 		InFlight: c.InFlight, UncachedTokens: c.UncachedTokens,
 		PrefillRate: w.PrefillRate, DecodeSeconds: w.DecodeSeconds,
 		FreeTokens: w.FreeTokens, TailSeconds: w.TailAge.Seconds(), RecentTokens: w.RecentTokens, AgeSeconds: -1,
+		CacheSeconds: w.CacheAge.Seconds(), Home: c.Home,
 	}
 	if c.Age >= 0 {
 		e.AgeSeconds = c.Age.Seconds()

@@ -100,6 +100,8 @@ func (c *tableSource) fetch(ctx context.Context, host *abi.Fake, now int64) (*ta
 			put(s.keys.Loads(), b)
 		case wire.SectionCaches:
 			put(s.keys.Caches(), b)
+		case wire.SectionHomes:
+			put(s.keys.Homes(), b)
 		case wire.SectionPolicy:
 			put(s.keys.Policy(), b)
 			_, err = policy.Parse(b)

@@ -143,6 +143,12 @@ func (e *explanation) printWorkers(line func(string, ...any)) {
 		case w.Drawn != nil && !*w.Drawn:
 			row += "not drawn: holds less than the longest match"
 		}
+		if w.Home {
+			row += "  home of its hot prefix"
+		}
+		if w.CacheSeconds > 0 {
+			row += fmt.Sprintf("  cache empty %.1f s ago", w.CacheSeconds)
+		}
 		line("%s", strings.TrimRight(row, " "))
 	}
 }

@@ -72,9 +72,7 @@ const (
 	WouldRefuse                        // by class and reason: those that a pool which enforces would turn away or let wait
 	QueueAborted                       // by class: the client left while its request waited
 	QueueWakes                         // by side: VMs that were told of a free slot
-	SlotsTaken                         // slots; in use = taken - released
-	SlotsReleased                      //
-	SlotsOrphaned                      // of those, slots of a VM that crashed or was cut off
+	SlotsOrphaned                      // slots of a VM that crashed or was cut off
 	CellRaces                          // changes of a cell that another VM was quicker at
 	LeasesInstalled                    // leases that control gave
 	LeasesIgnored                      // and those that came too late
@@ -236,8 +234,6 @@ var table = [families]struct {
 	WouldRefuse:          {name: "would_refuse", labels: refusals(), late: true},
 	QueueAborted:         {name: "queue_aborted", labels: classes, late: true},
 	QueueWakes:           {name: "queue_wakes", labels: []string{"sent", "taken"}, late: true},
-	SlotsTaken:           {name: "slots_taken", late: true},
-	SlotsReleased:        {name: "slots_released", late: true},
 	SlotsOrphaned:        {name: "slots_orphaned", late: true},
 	CellRaces:            {name: "cell_races", late: true},
 	LeasesInstalled:      {name: "leases_installed", late: true},
@@ -323,6 +319,9 @@ type Set struct {
 	slice    abi.Metric
 	waits    [3]abi.Metric // by class; defined with the first wait
 	waited   [3]bool
+	inUse    [3]abi.Metric // by class, as waiting; defined with the first batch
+	waiting  [3]abi.Metric
+	gauges   bool
 }
 
 // Define asks the proxy for the metrics. It is called when a plugin starts:
@@ -401,6 +400,23 @@ func (s *Set) QueueWait(class int, millis uint64) {
 		s.waits[class], _ = abi.DefineMetric(abi.Histogram, "warmpath.queue_wait_ms."+classes[class])
 	}
 	s.waits[class].Record(millis)
+}
+
+// Slots records what is in use and waits in the gateway, by class. Only the
+// courier calls it: the last VM to record a gauge decides.
+func (s *Set) Slots(inUse, waiting [3]uint64) {
+	if !s.defined {
+		return
+	}
+	for class, name := range classes {
+		if !s.gauges {
+			s.inUse[class], _ = abi.DefineMetric(abi.Gauge, "warmpath.slots_in_use."+name)
+			s.waiting[class], _ = abi.DefineMetric(abi.Gauge, "warmpath.queue_waiting."+name)
+		}
+		s.inUse[class].Record(inUse[class])
+		s.waiting[class].Record(waiting[class])
+	}
+	s.gauges = true
 }
 
 // Flush hands what was counted since the last Flush to the proxy.

@@ -2,6 +2,7 @@ package moduletest
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,8 @@ type control struct {
 	policy  string // JSON of the pool's rule
 	workers []route.Worker
 	changed bool // other workers or another rule
+	homes   []uint16
+	hot     fingerprint.Checkpoint // the deepest of the last prompt
 
 	epoch, version uint64
 	entries        map[uint64]table.Entry
@@ -107,6 +110,7 @@ func (c *control) appendFleet(b []byte) []byte {
 		})
 		caches = wire.AppendCache(caches, &wire.Cache{
 			Ref: w.Ref, FreeTokens: uint32(w.FreeTokens), TailAgeMillis: millis(w.TailAge), RecentTokens: uint32(w.RecentTokens),
+			EmptyAgeMillis: millis(w.CacheAge),
 		})
 	}
 	if c.changed {
@@ -115,7 +119,15 @@ func (c *control) appendFleet(b []byte) []byte {
 		b = wire.AppendSection(b, wire.SectionPolicy, []byte(`{"pools":[{"name":"test","models":["*"],"policy":`+c.policy+`}]}`))
 	}
 	b = wire.AppendSection(b, wire.SectionLoads, loads)
-	return wire.AppendSection(b, wire.SectionCaches, caches)
+	b = wire.AppendSection(b, wire.SectionCaches, caches)
+	if len(c.homes) == 0 {
+		return b
+	}
+	bitmap := make([]byte, 1+slices.Max(c.homes)/8)
+	for _, ref := range c.homes {
+		bitmap[ref/8] |= 1 << (ref % 8)
+	}
+	return wire.AppendSection(b, wire.SectionHomes, wire.AppendHome(nil, &wire.Home{Fingerprint: c.hot.Fingerprint, Units: c.hot.End, Bitmap: bitmap}))
 }
 
 func millis(d time.Duration) uint32 { return uint32(min(max(d.Milliseconds(), 0), math.MaxInt32)) }
@@ -150,5 +162,6 @@ func (c *control) learn(r *wire.Report) {
 		e.Fingerprint = fp
 		e.Add(r.Chosen)
 		c.entries[fp], c.news[fp] = e, true
+		c.hot = r.Checkpoint(i)
 	}
 }

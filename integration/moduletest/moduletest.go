@@ -75,6 +75,16 @@ func (g *Gateway) SetWorkers(workers ...route.Worker) {
 	g.Advance(time.Second)
 }
 
+// SetHomes makes the last prompt a hot prefix that the workers at these positions, from 0, shall
+// hold. Without any, nothing is hot.
+func (g *Gateway) SetHomes(positions ...int) {
+	g.control.homes = nil
+	for _, at := range positions {
+		g.control.homes = append(g.control.homes, uint16(at+1))
+	}
+	g.Advance(time.Second)
+}
+
 // SetPolicy puts another rule in force.
 func (g *Gateway) SetPolicy(policy string) {
 	g.control.policy, g.control.changed = policy, true

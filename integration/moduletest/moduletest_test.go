@@ -59,6 +59,41 @@ func TestWorkersAreAsTheTestSays(t *testing.T) {
 	}
 }
 
+// A prefix with a queue at its only holder stays there, for the price of a copy, until it has homes.
+func TestAHotPrefixIsCopiedToItsHomes(t *testing.T) {
+	workers := []route.Worker{{Address: "10.0.0.1:8000", PrefillRate: 10_000}, {Address: "10.0.0.2:8000", PrefillRate: 10_000}}
+	g := Load(t, hosttest.BuildGo(t, "github.com/warmpath/warmpath/filter"), `{"name": "cost", "sample": 1}`, workers...)
+	first := g.Ask(prompt)
+	for i := range workers {
+		if workers[i].Address == first.Best {
+			workers[i].UncachedTokens = 4000
+		}
+	}
+	g.SetWorkers(workers...)
+	if a := g.Ask(prompt + "what then?"); a.Best != first.Best || a.Why != "cost" {
+		t.Fatalf("%+v, want the holder %s", a, first.Best)
+	}
+	g.SetHomes(0, 1)
+	if a := g.Ask(prompt + "and after that?"); a.Best == first.Best || a.Why != "cost_miss" {
+		t.Errorf("%+v, want the home that has no copy", a)
+	}
+	if n := g.Metric("warmpath.bad_data.homes"); n != 0 {
+		t.Errorf("%d sections refused", n)
+	}
+}
+
+// A worker with an empty cache gets a short prompt that it would not get otherwise.
+func TestAYoungWorkerIsPricedAnew(t *testing.T) {
+	module := hosttest.BuildGo(t, "github.com/warmpath/warmpath/filter")
+	for age, want := range map[time.Duration]string{0: "10.0.0.1:8000", 2 * time.Second: "10.0.0.2:8000"} {
+		g := Load(t, module, `{"name": "cost", "sample": 1}`, route.Worker{Address: "10.0.0.1:8000", PrefillRate: 10_000},
+			route.Worker{Address: "10.0.0.2:8000", PrefillRate: 10_000, Running: 3, CacheAge: age})
+		if a := g.Ask(prompt[:2800]); a.Best != want {
+			t.Errorf("age %v: %s, want %s%s", age, a.Best, want, a.Exchange.Transcript())
+		}
+	}
+}
+
 func TestAScoreThatPanicsLetsItsRequestPass(t *testing.T) {
 	g := Load(t, hosttest.BuildGo(t, "./testdata/panics"), `{"name": "custom"}`, route.Worker{Address: "10.0.0.1:8000"}, route.Worker{Address: "10.0.0.2:8000"})
 	for range 3 {
