@@ -46,7 +46,7 @@ func (m *metrics) handler() http.Handler {
 
 var knownPaths = map[string]bool{
 	"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.yaml": true, "/v1/table": true, "/v1/table/pages": true, "/v1/table/entries": true, "/v1/table/top": true,
-	"/v1/batch": true, "/v1/heartbeat": true, "/v1/status": true, "/v1/mode": true, "/v1/workers": true, "/v1/workers/drain": true, "/v1/policy": true,
+	"/v1/batch": true, "/v1/heartbeat": true, "/v1/status": true, "/v1/mode": true, "/v1/workers": true, "/v1/workers/drain": true, "/v1/policy": true, "/v1/quota": true,
 }
 
 func (m *metrics) instrument(next http.Handler) http.Handler {

@@ -30,6 +30,8 @@ type document struct {
 	shown   []byte // text with the tokenizers, as operators read and write it
 
 	tokenizers map[string]*tokenizer // by pool
+	admission  map[string]any        // as written, nil for none
+	settings   *policy.Admission     // likewise, parsed
 }
 
 // parsePolicy reads a policy in YAML or JSON and refuses it whole when anything
@@ -42,6 +44,7 @@ func parsePolicy(source, dir string, data []byte, store *vocabulary.Store) (*doc
 		return nil, policyFailure(source+": "+err.Error(), "write the policy as YAML or JSON with the keys off and pools")
 	}
 	found := takeTokenizers(doc)
+	admission, enforce := takeAdmission(doc)
 	text, err := json.Marshal(doc)
 	if err != nil {
 		return nil, policyFailure(source+": "+err.Error(), "write the policy as YAML or JSON with the keys off and pools")
@@ -50,7 +53,11 @@ func parsePolicy(source, dir string, data []byte, store *vocabulary.Store) (*doc
 	// but those.
 	set, err := policy.Parse(text)
 	if err != nil {
-		return nil, refusedPolicy(source, err)
+		return nil, refusedPolicy(located(source, "", data, err), err)
+	}
+	settings, err := checkAdmission(admission, set)
+	if err != nil {
+		return nil, refusedPolicy(located(source, "", data, err), err)
 	}
 	tokenizers, err := loadTokenizers(source, dir, found, set, store)
 	if err != nil {
@@ -63,7 +70,10 @@ func parsePolicy(source, dir string, data []byte, store *vocabulary.Store) (*doc
 	if err := json.Unmarshal(text, &raw); err != nil {
 		return nil, policyFailure(source+": "+err.Error(), "pools is a list of objects")
 	}
-	d := &document{off: raw.Off, pools: raw.Pools, fixed: map[string]bool{}, tokenizers: tokenizers}
+	d := &document{off: raw.Off, pools: raw.Pools, fixed: map[string]bool{}, tokenizers: tokenizers, admission: admission, settings: settings}
+	for _, i := range enforce {
+		d.pools[i]["mode"] = enforceMode
+	}
 	for _, pool := range d.pools {
 		if _, ok := pool["ring_units"]; ok {
 			d.fixed[fmt.Sprint(pool["name"])] = true
@@ -94,19 +104,24 @@ func derivePolicy(pools []string) (*document, error) {
 
 // render fills defaults in, writes the text and checks it once more.
 func (d *document) render(source string) (*document, error) {
-	set, err := policy.Parse(marshalPolicy(d.off, d.pools))
+	set, err := policy.Parse(marshalPolicy(d.off, routed(d.pools)))
 	if err != nil {
 		return nil, refusedPolicy(source, err)
 	}
 	for i := range d.pools {
 		p, pool := d.pools[i], &set.Pools[i]
-		p["index"], p["mode"], p["cluster"] = pool.Index, pool.Mode.String(), pool.Cluster
+		if p["mode"] != enforceMode {
+			p["mode"] = pool.Mode.String()
+		} else if d.admission == nil {
+			return nil, policyFailure(fmt.Sprintf("%s: pools[%d].mode: enforce without settings for admission", source, i), "add the key admission, see docs/policy.md, or use route")
+		}
+		p["index"], p["cluster"] = pool.Index, pool.Cluster
 		p["ring_units"], p["unit_bytes"] = pool.RingUnits, pool.UnitBytes
 		if _, ok := p["policy"]; !ok {
 			p["policy"] = map[string]any{"name": pool.Policy.Name.String()}
 		}
 	}
-	d.parsed, d.text, d.shown = set, marshalPolicy(d.off, d.pools), marshalPolicy(d.off, d.withTokenizers())
+	d.parsed, d.text, d.shown = set, marshalPolicy(d.off, routed(d.pools)), d.show()
 	if len(d.text) > maxPolicyBytes {
 		return nil, policyFailure(fmt.Sprintf("%s: %d bytes, the limit is %d", source, len(d.text), maxPolicyBytes), `name fewer models; "*" takes the rest`)
 	}
@@ -128,8 +143,21 @@ func (d *document) withTokenizers() []map[string]any {
 	return out
 }
 
+// show is the policy as operators read and write it.
+func (d *document) show() []byte {
+	whole := map[string]any{"off": d.off, "pools": d.withTokenizers()}
+	if d.admission != nil {
+		whole["admission"] = d.admission
+	}
+	return marshal(whole)
+}
+
 func marshalPolicy(off bool, pools []map[string]any) []byte {
-	text, err := json.Marshal(map[string]any{"off": off, "pools": pools})
+	return marshal(map[string]any{"off": off, "pools": pools})
+}
+
+func marshal(policy map[string]any) []byte {
+	text, err := json.Marshal(policy)
 	if err != nil {
 		// Everything in it came out of a JSON decoder.
 		panic(fmt.Sprintf("control: policy can't be written: %v", err))
@@ -139,7 +167,7 @@ func marshalPolicy(off bool, pools []map[string]any) []byte {
 
 // edit returns a copy changed by f.
 func (d *document) edit(f func(*document) error) (*document, error) {
-	c := &document{off: d.off, pools: make([]map[string]any, 0, len(d.pools)), fixed: d.fixed, derived: d.derived, tokenizers: d.tokenizers}
+	c := &document{off: d.off, pools: make([]map[string]any, 0, len(d.pools)), fixed: d.fixed, derived: d.derived, tokenizers: d.tokenizers, admission: d.admission, settings: d.settings}
 	for _, pool := range d.pools {
 		m := make(map[string]any, len(pool))
 		for k, v := range pool {

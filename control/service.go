@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/warmpath/warmpath/control/admission"
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/discovery/adapters"
@@ -48,18 +49,20 @@ type Service struct {
 	table        *publish.Table
 	vocabularies vocabulary.Store
 
-	policyMu sync.Mutex // serialises edits
-	policy   atomic.Pointer[document]
-	exact    map[string]*exactPool // by pool. Under policyMu
-	wasExact []exactMark           // before a restart. Under policyMu
-	adapters *adapters.Book
-	adapted  map[string][]string // adapters, by pool. Under policyMu
-	parity   parityBook
-	feeds    feeds
-	hot      *hotBook
-	young    *youngBook
-	beats    beats
-	offHeld  bool // by SetOff: another policy doesn't lift it. Under policyMu
+	policyMu  sync.Mutex // serialises edits
+	policy    atomic.Pointer[document]
+	exact     map[string]*exactPool // by pool. Under policyMu
+	wasExact  []exactMark           // before a restart. Under policyMu
+	adapters  *adapters.Book
+	adapted   map[string][]string // adapters, by pool. Under policyMu
+	parity    parityBook
+	quota     quotaBook
+	admission *admission.Admission
+	feeds     feeds
+	hot       *hotBook
+	young     *youngBook
+	beats     beats
+	offHeld   bool // by SetOff: another policy doesn't lift it. Under policyMu
 
 	learning   atomic.Bool
 	learnUntil time.Time
@@ -119,6 +122,7 @@ func New(cfg Config) (*Service, error) {
 		s.learning.Store(true)
 		s.table.KeepUntil(s.learnUntil)
 	}
+	s.startAdmission(now)
 	if err := s.firstLists(); err != nil {
 		return nil, err
 	}
@@ -229,6 +233,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { s.publishLoop(ctx); return nil })
 	group.Go(func() error { s.saveLoop(ctx); return nil })
 	group.Go(func() error { s.parityLoop(ctx); return nil })
+	group.Go(func() error { s.admissionLoop(ctx); return nil })
 	group.Go(func() error { s.eventsLoop(ctx); return nil })
 	group.Go(func() error { s.adaptersLoop(ctx); return nil })
 	for _, source := range s.cfg.Sources {
@@ -307,10 +312,12 @@ func (s *Service) applyList(specs []discovery.Spec) error {
 		}
 		// Modes set at run time outlive a change of the list.
 		next, err = next.edit(func(c *document) error {
-			c.off = d.off
+			c.off, c.admission, c.settings = d.off, d.admission, d.settings
 			for _, p := range c.pools {
-				if old := d.parsed.ByName(fmt.Sprint(p["name"])); old != nil {
-					p["mode"], p["ring_units"] = old.Mode.String(), old.RingUnits
+				for _, old := range d.pools {
+					if old["name"] == p["name"] {
+						p["mode"], p["ring_units"] = old["mode"], old["ring_units"]
+					}
 				}
 			}
 			return nil
@@ -319,7 +326,10 @@ func (s *Service) applyList(specs []discovery.Spec) error {
 			s.policyMu.Unlock()
 			return err
 		}
-		s.setDocument(next)
+		if err := s.setDocument(next); err != nil {
+			s.policyMu.Unlock()
+			return err
+		}
 	}
 	s.policyMu.Unlock()
 	for _, name := range poolsOf(specs) {
@@ -395,8 +405,7 @@ func (s *Service) takeDocument(d *document) error {
 			return err
 		}
 	}
-	s.setDocument(d)
-	return nil
+	return s.setDocument(d)
 }
 
 // PutPolicy is SetPolicy for the API.
@@ -423,7 +432,7 @@ func (s *Service) SetOff(off bool) error {
 	})
 }
 
-// SetMode sets one pool's mode: "observe" or "route".
+// SetMode sets one pool's mode: "observe", "route" or "enforce".
 func (s *Service) SetMode(pool, mode string) error {
 	return s.editPolicy(func(d *document) (*document, error) { return d.withMode(pool, mode) })
 }
@@ -435,19 +444,22 @@ func (s *Service) editPolicy(f func(*document) (*document, error)) error {
 	if err != nil || d == nil {
 		return err
 	}
-	s.setDocument(d)
-	return nil
+	return s.setDocument(d)
 }
 
 // setDocument publishes at once: a switch to observe has to arrive within a
 // second.
-func (s *Service) setDocument(d *document) {
+func (s *Service) setDocument(d *document) error {
 	now := time.Now()
+	if err := s.publishAdmission(d, now); err != nil {
+		return err
+	}
 	s.adoptTokenizers(d, now)
 	s.stepExact(d, now)
 	s.policy.Store(d)
 	s.table.SetPolicy(s.policyText(d), s.exactSection(d), d.off)
 	kick(s.urgent) // pool numbers in the roster may differ
+	return nil
 }
 
 // ResetIndex forgets every entry; gateways compare digests with an empty table.

@@ -96,7 +96,7 @@ func (h *handler) mode(w http.ResponseWriter, r *http.Request) {
 	case body.Off == nil && body.Pool != nil && body.Mode != nil:
 		err = h.c.SetMode(*body.Pool, *body.Mode)
 	default:
-		err = badRequest("neither a switch of the fleet nor of a pool", `send {"off": true|false} or {"pool": "name", "mode": "observe"|"route"}`)
+		err = badRequest("neither a switch of the fleet nor of a pool", `send {"off": true|false} or {"pool": "name", "mode": "observe"|"route"|"enforce"}`)
 	}
 	if err != nil {
 		h.fail(w, err)

@@ -49,6 +49,10 @@ type Control interface {
 	Entries(epoch uint64, first, pages int) (Entries, error)
 	// Top lists the hottest entries of a pool, "" for all.
 	Top(pool string, limit int) ([]Entry, error)
+	// Quota is what admission does; PutQuota replaces its settings, or with dry only says what would
+	// change.
+	Quota(history bool) Quota
+	PutQuota(body []byte, dry bool) (QuotaChange, error)
 	// Vocabulary is piece n of a vocabulary that the policy names, nil for none.
 	Vocabulary(hash policy.Hash, n int) []byte
 }
@@ -112,6 +116,8 @@ func New(c Control, cfg Config) http.Handler {
 	guarded("POST /v1/workers/drain", h.drain)
 	guarded("GET /v1/policy", h.policy)
 	guarded("PUT /v1/policy", h.putPolicy)
+	guarded("GET /v1/quota", h.quota)
+	guarded("PUT /v1/quota", h.putQuota)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern == "" {
 			h.unmatched(mux, w, r)

@@ -29,11 +29,14 @@ type Ingest struct {
 	Gateways *Gateways
 	// Nudge asks for a probe of a worker that was seen failing.
 	Nudge func(address string)
+	// Admission takes over the USAGE and LATENCY payloads of a gateway's batch, nil for those it
+	// lacks, and appends the sections of the ack that answer them.
+	Admission func(gateway string, usage, latency []byte, now time.Time, ack []byte) ([]byte, error)
 	// Observing tells whether choices of the pool are only on paper.
 	Observing func(pool uint8) bool
 	// Dispatched is told of every dispatch; it keeps nothing of the path.
 	Dispatched func(pool uint8, path []index.Checkpoint, now time.Time)
-	Log       *slog.Logger
+	Log        *slog.Logger
 
 	Counters Counters
 }
@@ -41,7 +44,7 @@ type Ingest struct {
 // Counters count since start.
 type Counters struct {
 	Batches, Chunks, Duplicates, BadChunks atomic.Uint64
-	Marks                                  atomic.Uint64
+	Marks, BadUsage                        atomic.Uint64
 }
 
 // MaxBatchBytes bounds the body of a batch: 16 chunks of 128 VMs would be more,
@@ -66,6 +69,8 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 		inFlight map[uint16]wire.InFlight
 		ready    map[policy.Hash]wire.Ready
 		chunks   []reports
+
+		usage, latency []byte
 	)
 	err = wire.ForEachSection(frame, func(s wire.Section) error {
 		var err error
@@ -85,6 +90,10 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 				ready[r.Hash] = r
 				return nil
 			})
+		case wire.SectionUsage:
+			usage = s.Payload
+		case wire.SectionLatency:
+			latency = s.Payload
 		case wire.SectionReports:
 			var r reports
 			r.slot, r.chunk, r.records, err = wire.DecodeReports(s.Payload)
@@ -121,7 +130,15 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 		flags = wire.FlagOff
 	}
 	out = wire.AppendHeader(out, &wire.Header{Kind: wire.Ack, Flags: flags, Epoch: epoch, From: version, To: version})
-	return wire.AppendSection(out, wire.SectionAcked, acked), nil
+	out = wire.AppendSection(out, wire.SectionAcked, acked)
+	answered, err := in.Admission(gateway.Name, usage, latency, now, out)
+	if err != nil {
+		// The gateway goes on with the lease it has; what else it reported is taken.
+		in.Counters.BadUsage.Add(1)
+		in.Log.Warn("no lease for a gateway", "gateway", gateway.Name, "err", err)
+		return out, nil
+	}
+	return answered, nil
 }
 
 type reports struct {

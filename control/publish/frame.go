@@ -39,6 +39,21 @@ const loadsRefresh = time.Second
 // SetRoster replaces the ROSTER section.
 func (t *Table) SetRoster(payload []byte) { t.setSection(&t.roster, payload) }
 
+// SetAdmission replaces the ADMISSION section. Gateways get it with the next policy, which goes
+// out again.
+func (t *Table) SetAdmission(payload []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if bytes.Equal(t.admission, payload) {
+		return
+	}
+	t.bump()
+	if t.admission = slices.Clone(payload); t.policy.at > 0 {
+		t.policy.at = t.version
+	}
+	t.wake()
+}
+
 // SetPolicy replaces the POLICY and EXACT sections and the OFF flag in one
 // version.
 func (t *Table) SetPolicy(payload, exact []byte, off bool) {
@@ -222,6 +237,9 @@ func (t *Table) about(b []byte, now time.Time, want func(at uint64) bool) []byte
 		b = wire.AppendSection(b, wire.SectionPolicy, t.policy.payload)
 		if len(t.exact) > 0 {
 			b = wire.AppendSection(b, wire.SectionExact, t.exact)
+		}
+		if len(t.admission) > 0 {
+			b = wire.AppendSection(b, wire.SectionAdmission, t.admission)
 		}
 	}
 	if want(t.setsAt) {

@@ -55,15 +55,17 @@ type Table struct {
 	logLen  int
 	logFrom uint64 // the log is complete for every version >= logFrom
 
-	sets    setTable
-	setsAt  uint64 // version of the last change, for each section
-	roster  section
-	policy  section
-	exact   []byte // goes with the policy
-	loads   loadSection
-	off     bool
-	offAt   uint64
-	keepEnd time.Time
+	sets   setTable
+	setsAt uint64 // version of the last change, for each section
+	roster section
+	policy section
+	exact  []byte // goes with the policy
+	// admission does, too.
+	admission []byte
+	loads     loadSection
+	off       bool
+	offAt     uint64
+	keepEnd   time.Time
 
 	changed chan struct{}
 	frames  map[frameKey]cachedFrame

@@ -65,6 +65,7 @@ type pool struct {
 	slots    resource
 	prefill  resource
 	levels   levels
+	refused  [policy.Classes]uint64
 }
 
 // resource is the split of slots or of tokens, computed for all gateways and divided among them.
@@ -99,6 +100,7 @@ type holding struct {
 	heldFloor      uint32
 	inUse          uint32
 	class          [policy.Classes]classUse
+	refused        [policy.Classes]uint32
 	// demand is what its tenants ask for, each no more than its fair part of the fleet.
 	demand, prefill [policy.Classes]float64
 	tenants         []wire.Used
@@ -108,8 +110,7 @@ type holding struct {
 }
 
 type classUse struct {
-	inUse, waiting, prefill, waitingTokens uint32
-	refused, oldestMillis                  uint32
+	inUse, waiting, prefill, waitingTokens, oldestMillis uint32
 }
 
 // debit is the most that the gateway has in use, or can have before it reports again.
@@ -292,6 +293,10 @@ func (l *Ledger) report(g *gateway, u *wire.Usage, records []wire.Used, now int6
 				continue
 			}
 			g.pools[at].report(r, u.Term == l.term, sameTenants)
+			if r.Tenant == wire.WholeClass && r.Class < policy.Classes {
+				l.pools[at].refused[r.Class] += uint64(r.Refused - g.pools[at].refused[r.Class])
+				g.pools[at].refused[r.Class] = r.Refused
+			}
 		}
 	}
 	if sameTenants {
@@ -320,7 +325,7 @@ func (h *holding) report(r *wire.Used, ours, sameTenants bool) {
 			h.heldFloor = max(h.heldFloor, r.Slots)
 		}
 	case r.Class < policy.Classes:
-		h.class[r.Class] = classUse{r.InUse, r.Waiting, r.PrefillTokens, r.WaitingTokens, r.Refused, r.OldestWaitMillis}
+		h.class[r.Class] = classUse{r.InUse, r.Waiting, r.PrefillTokens, r.WaitingTokens, r.OldestWaitMillis}
 		total := uint32(0)
 		for c := range h.class {
 			total += h.class[c].inUse

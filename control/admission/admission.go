@@ -1,0 +1,400 @@
+// Package admission runs the ledger in the control service: it tells the ledger the time and
+// what the fleet can carry, answers the gateways' batches with leases, and lets the controllers
+// move the shares.
+//
+// A second passes through it like this: each batch of a gateway brings its usage, which becomes
+// leases in the ack, and its histograms of times to first token, which are added to the pool's
+// window; ten times Tick lets the ledger forget who is gone; once the window of each pool goes to
+// its controller, whose answer is the shares of the next second, and a line of its history.
+package admission
+
+import (
+	"sync"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/quota"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+const (
+	// TickInterval is how often Tick is called.
+	TickInterval = 100 * time.Millisecond
+	// controlInterval is the step of the controllers.
+	controlInterval = time.Second
+	// historyLength is how many steps are kept: ten minutes.
+	historyLength = 600
+	// hurryMillis is when the next batch should come while somebody waits.
+	hurryMillis = 100
+	maxSeen     = 8192
+)
+
+// Process is a process of a gateway, as the state file remembers it.
+type Process struct {
+	Name  string
+	Nonce uint64
+}
+
+// Config of an Admission.
+type Config struct {
+	// Now is when it begins; its nanoseconds are the ledger's term.
+	Now time.Time
+	// Remembered are the gateways of the service before this one; nil when that is not known, empty
+	// for none.
+	Remembered []Process
+	// Joined is called after a process has reported for the first time and before it gets its
+	// first lease: what Processes lists then has to be remembered. An error keeps the lease back.
+	Joined func([]Process) error
+}
+
+// Admission is the ledger of a control service. Safe for concurrent use.
+type Admission struct {
+	cfg Config
+
+	mu       sync.Mutex
+	ledger   *quota.Ledger
+	settings *policy.Admission // nil while the policy has none
+	pools    map[uint8]*pool
+	seen     map[histogramKey]*quota.Histogram
+	joined   map[Process]bool
+	stepped  time.Time
+}
+
+// pool is what the controller of a pool works with.
+type pool struct {
+	quota.Pool
+	told       bool // SetFleet was called
+	controller quota.Controller
+	windows    [policy.Classes]quota.Histogram
+	totals     [policy.Classes]quota.Histogram
+	history    []Moment
+}
+
+// histogramKey is one of the histograms that gateways keep since they began.
+type histogramKey struct {
+	nonce       uint64
+	pool, class uint8
+}
+
+// Moment is one step of a pool's controller.
+type Moment struct {
+	At time.Time
+	// P99Millis of the last second by class, 0 without any; Count of the first tokens.
+	P99Millis [policy.Classes]uint32
+	Count     [policy.Classes]uint64
+	Shares    quota.Shares
+	// Prefill is the part of the prefill horizon that is used.
+	Prefill float64
+	// Slots in use and waiting by class, and the limit.
+	InUse, Waiting [policy.Classes]uint64
+	Slots          uint32
+}
+
+// New starts a ledger.
+func New(cfg Config) *Admission {
+	a := &Admission{
+		cfg: cfg, pools: map[uint8]*pool{}, seen: map[histogramKey]*quota.Histogram{}, joined: map[Process]bool{}, stepped: cfg.Now,
+	}
+	a.ledger = quota.New(uint64(cfg.Now.UnixNano()), cfg.Remembered == nil, 0)
+	return a
+}
+
+// at is a time of the ledger's clock. The first nanosecond is kept from it: 0 means never.
+func (a *Admission) at(now time.Time) int64 { return now.Sub(a.cfg.Now).Nanoseconds() + 1 }
+
+// Configure takes over settings, nil for none, and the pools of the policy.
+func (a *Admission) Configure(settings *policy.Admission, pools []quota.Pool, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first := a.settings == nil
+	a.settings = settings
+	if settings == nil {
+		return
+	}
+	before := a.pools
+	a.pools = map[uint8]*pool{}
+	for _, p := range pools {
+		next := &pool{controller: quota.NewController()}
+		for _, old := range before {
+			if old.Name == p.Name {
+				next = old
+			}
+		}
+		next.Pool = p
+		a.pools[p.Index] = next
+	}
+	a.ledger.Configure(settings, pools, a.at(now))
+	for index, p := range a.pools {
+		a.ledger.SetShares(index, p.controller.Shares(&settings.Classes))
+	}
+	if first {
+		for _, p := range a.cfg.Remembered {
+			a.ledger.Remember(p.Name, p.Nonce)
+			a.joined[p] = true
+		}
+	}
+}
+
+// Enabled tells whether the policy has settings.
+func (a *Admission) Enabled() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.settings != nil
+}
+
+// Fleet is what is known of a pool's workers that may get requests.
+type Fleet struct {
+	Workers int
+	// MaxRunning is the sum of what they run at once, 0 while one's is not known.
+	MaxRunning int
+	// TokensPerSecond is the sum of their rates of prefill, 0 while none is known.
+	TokensPerSecond float64
+	// Requests is what they have, running and waiting; -1 unless every one was asked just now.
+	Requests int
+}
+
+// SetFleet says what a pool's workers can carry.
+func (a *Admission) SetFleet(index uint8, f Fleet, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.pools[index]
+	if a.settings == nil || p == nil {
+		return
+	}
+	p.told = true
+	a.ledger.SetCapacity(index, capacity(a.settings.Pool(p.Name), f, p.controller.Prefill))
+	if f.Requests >= 0 {
+		a.ledger.Observe(index, uint32(f.Requests), a.at(now))
+	}
+}
+
+// capacity is a pool's capacity by its settings and its workers.
+func capacity(s policy.AdmissionPool, f Fleet, prefill float64) quota.Capacity {
+	c := quota.Capacity{Slots: quota.NoLimit, PrefillTokens: quota.NoLimit, TokensPerSecond: f.TokensPerSecond}
+	switch {
+	case s.Slots > 0:
+		c.Slots = uint32(s.Slots)
+	case f.MaxRunning > 0 || f.Workers == 0:
+		c.Slots = uint32(f.MaxRunning)
+	}
+	if s.TokensPerSecond > 0 {
+		c.TokensPerSecond = float64(s.TokensPerSecond * f.Workers)
+	}
+	if s.PrefillHorizon > 0 && c.TokensPerSecond > 0 {
+		c.PrefillTokens = uint32(min(c.TokensPerSecond*s.PrefillHorizon.Seconds()*prefill, quota.NoLimit-1))
+	}
+	return c
+}
+
+// Batch takes over the USAGE and LATENCY payloads of a gateway's batch, either may be nil, and
+// appends what belongs into the ack: LEASES, and HINTS while somebody waits. Until SetFleet has
+// been called for every pool gateways go on with what they have.
+func (a *Admission) Batch(gateway string, usage, latency []byte, now time.Time, ack []byte) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.settings == nil {
+		return ack, nil
+	}
+	if len(latency) > 0 {
+		if err := wire.ForEachLatency(latency, a.latency); err != nil {
+			return ack, err
+		}
+	}
+	if len(usage) == 0 || !a.told() {
+		return ack, nil
+	}
+	u, _, err := wire.DecodeUsage(usage)
+	if err != nil {
+		return ack, err
+	}
+	if err := a.join(Process{gateway, u.Nonce}); err != nil {
+		return ack, err
+	}
+	leases, err := a.ledger.Renew(gateway, usage, a.at(now), nil)
+	if err != nil || len(leases) == 0 {
+		return ack, err
+	}
+	ack = wire.AppendSection(ack, wire.SectionLeases, leases)
+	if a.ledger.Waits(a.at(now)) {
+		ack = wire.AppendSection(ack, wire.SectionHints, wire.AppendHints(nil, wire.Hints{BatchMillis: hurryMillis}))
+	}
+	return ack, nil
+}
+
+// told tells whether every pool's workers are known. Requires mu.
+func (a *Admission) told() bool {
+	for _, p := range a.pools {
+		if !p.told {
+			return false
+		}
+	}
+	return true
+}
+
+// join has a process remembered before it gets anything. Requires mu.
+func (a *Admission) join(p Process) error {
+	if a.joined[p] {
+		return nil
+	}
+	a.joined[p] = true
+	if a.cfg.Joined == nil {
+		return nil
+	}
+	if err := a.cfg.Joined(a.processes()); err != nil {
+		delete(a.joined, p)
+		return err
+	}
+	return nil
+}
+
+func (a *Admission) processes() []Process {
+	out := make([]Process, 0, len(a.joined))
+	for p := range a.joined {
+		out = append(out, p)
+	}
+	return out
+}
+
+// latency adds one record to its pool's window. Requires mu.
+func (a *Admission) latency(l *wire.Latency) error {
+	p := a.pools[l.Pool]
+	if p == nil {
+		return nil
+	}
+	key := histogramKey{l.Nonce, l.Pool, l.Class}
+	now := (*quota.Histogram)(l.Counts)
+	before := a.seen[key]
+	if before == nil {
+		if len(a.seen) >= maxSeen {
+			clear(a.seen) // of processes that are gone, mostly: the others' start anew
+		}
+		before = &quota.Histogram{}
+		a.seen[key] = before
+		if now.Count() > firstCounts {
+			// A service that has just started doesn't take the past for the last second.
+			*before = *now
+			return nil
+		}
+	}
+	p.windows[l.Class].Add(now, before)
+	p.totals[l.Class].Add(now, before)
+	*before = *now
+	return nil
+}
+
+// firstCounts is how many times to first token in a process's first report count.
+const firstCounts = 1000
+
+// Tick does what time brings. Call it every TickInterval.
+func (a *Admission) Tick(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.settings == nil {
+		return
+	}
+	a.ledger.Tick(a.at(now))
+	if now.Sub(a.stepped) < controlInterval {
+		return
+	}
+	a.stepped = now
+	for _, s := range a.ledger.Pools(a.at(now)) {
+		a.step(a.pools[s.Index], &s, now)
+	}
+	a.prune(now)
+}
+
+// step is one step of a pool's controller.
+func (a *Admission) step(p *pool, s *quota.PoolStatus, now time.Time) {
+	p.controller.Step(&p.windows[0], uint32(a.settings.Classes[0].ObjectiveTTFT.Milliseconds()))
+	shares := p.controller.Shares(&a.settings.Classes)
+	a.ledger.SetShares(p.Index, shares)
+	m := Moment{At: now, Shares: shares, Prefill: p.controller.Prefill, Slots: s.Capacity.Slots}
+	for c := range p.windows {
+		m.P99Millis[c], m.Count[c] = p.windows[c].Quantile(0.99), p.windows[c].Count()
+		m.InUse[c], m.Waiting[c] = s.Class[c].InUse, s.Class[c].Waiting
+		p.windows[c] = quota.Histogram{}
+	}
+	if len(p.history) == historyLength {
+		p.history = append(p.history[:0], p.history[1:]...)
+	}
+	p.history = append(p.history, m)
+}
+
+// prune forgets the processes that the ledger has forgotten. Requires mu.
+func (a *Admission) prune(now time.Time) {
+	known := map[Process]bool{}
+	for _, g := range a.ledger.Gateways(a.at(now)) {
+		known[Process{g.Name, g.Nonce}] = true
+	}
+	for p := range a.joined {
+		if !known[p] {
+			delete(a.joined, p)
+		}
+	}
+	nonces := map[uint64]bool{}
+	for p := range known {
+		nonces[p.Nonce] = true
+	}
+	for key := range a.seen {
+		if !nonces[key.nonce] {
+			delete(a.seen, key)
+		}
+	}
+}
+
+// Processes are the gateways to remember in the state file.
+func (a *Admission) Processes() []Process {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.processes()
+}
+
+// Status is a copy of what is known at a time.
+type Status struct {
+	Term     uint64
+	Learning bool
+	Settings *policy.Admission
+	Pools    []Pool
+	Gateways []quota.GatewayStatus
+	Tenants  []quota.TenantStatus
+}
+
+// Pool is a pool in the status.
+type Pool struct {
+	quota.PoolStatus
+	Open, Prefill float64
+	// TTFT is the histograms since the service began, by class; History the steps of the last ten
+	// minutes, oldest first.
+	TTFT    [policy.Classes]quota.Histogram
+	History []Moment
+}
+
+// Status returns a copy; ok is false while the policy has no settings.
+func (a *Admission) Status(now time.Time) (s Status, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.settings == nil {
+		return Status{}, false
+	}
+	at := a.at(now)
+	s = Status{
+		Term: a.ledger.Term(), Learning: a.ledger.Learning(), Settings: a.settings,
+		Gateways: a.ledger.Gateways(at), Tenants: a.ledger.Tenants(at),
+	}
+	for _, p := range a.ledger.Pools(at) {
+		of := a.pools[p.Index]
+		s.Pools = append(s.Pools, Pool{
+			PoolStatus: p, Open: of.controller.Open, Prefill: of.controller.Prefill, TTFT: of.totals,
+			History: append([]Moment(nil), of.history...),
+		})
+	}
+	return s, true
+}
+
+// Age is how long ago a time of the status was, -1 for never.
+func (a *Admission) Age(at int64, now time.Time) time.Duration {
+	if at == 0 {
+		return -1
+	}
+	return time.Duration(a.at(now) - at)
+}
