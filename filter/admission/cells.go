@@ -50,7 +50,7 @@ func (g *Gate) read(key string, decode func([]byte) bool) (cas uint32, ok bool) 
 // readPool gets a pool's cell, with this VM's share as it really is.
 func (g *Gate) readPool(p *pool, now int64) (cas uint32, ok bool) {
 	cas, ok = g.read(p.key, g.cell.decode)
-	g.dropped, g.revived = 0, 0
+	g.dropped = 0
 	if ok {
 		g.putShare(p, now)
 	}
@@ -69,11 +69,8 @@ func (g *Gate) writePool(p *pool, cas uint32, now int64) abi.Status {
 	status := abi.SetSharedData(p.key, g.out, cas)
 	switch status {
 	case abi.OK:
-		p.published = sum(p.inUse)
-		g.metrics.Add(metrics.SlotsTaken, 0, g.revived)
-		g.metrics.Add(metrics.SlotsReleased, 0, g.dropped)
 		g.metrics.Add(metrics.SlotsOrphaned, 0, g.dropped)
-		g.dropped, g.revived = 0, 0
+		g.dropped = 0
 	case abi.CASMismatch:
 		g.metrics.Inc(metrics.CellRaces, 0)
 	}
@@ -100,7 +97,6 @@ func (g *Gate) putShare(p *pool, now int64) {
 		if len(c.Shares) == maxShares || sum(p.inUse) == 0 && p.waiting == 0 {
 			return
 		}
-		g.revived = uint64(p.published) // somebody took this VM for dead
 		c.Shares = append(c.Shares, share{Nonce: g.fleet.Nonce})
 		s = &c.Shares[len(c.Shares)-1]
 	}
@@ -183,7 +179,6 @@ func (g *Gate) takeSlot(t *Ticket, w *quota.Waiter, force bool, now int64) outco
 		status := g.writePool(p, cas, now)
 		if status == abi.OK {
 			t.slot = true
-			g.metrics.Inc(metrics.SlotsTaken, 0)
 			return taken
 		}
 		p.inUse[t.Class]--

@@ -207,10 +207,11 @@ func (g *Gate) AppendUsage(b []byte, now int64) []byte {
 	b = wire.AppendUsage(b, &wire.Usage{
 		Nonce: process, Sequence: held.Usage, Term: held.Term, Lease: held.Sequence, Tenants: g.settings.TenantsHash,
 	})
-	g.busy = false
+	g.totals = totals{}
 	for _, p := range g.fleet.PolicyPools() {
 		b = g.appendPool(b, g.pool(p.Index), now)
 	}
+	g.metrics.Slots(g.totals.inUse, g.totals.waiting)
 	g.readActive(now)
 	for i, bits := range g.active {
 		for bit := range 8 {
@@ -222,8 +223,13 @@ func (g *Gate) AppendUsage(b []byte, now int64) []byte {
 	return b
 }
 
+// totals are what is in use and waits in all pools, by class.
+type totals struct {
+	inUse, waiting [policy.Classes]uint64
+}
+
 // Busy tells that control should hear soon: something is in use, or waits.
-func (g *Gate) Busy() bool { return g.busy }
+func (g *Gate) Busy() bool { return g.totals != totals{} }
 
 // appendPool appends a pool's classes, without the VMs that are gone.
 func (g *Gate) appendPool(b []byte, p *pool, now int64) []byte {
@@ -257,7 +263,8 @@ func (g *Gate) appendPool(b []byte, p *pool, now int64) []byte {
 				u.OldestWaitMillis = max(u.OldestWaitMillis, uint32(min(max(now-q.Oldest, 0)/1_000_000, math.MaxUint32)))
 			}
 		}
-		g.busy = g.busy || u.InUse > 0 || u.Waiting > 0
+		g.totals.inUse[class] += uint64(u.InUse)
+		g.totals.waiting[class] += uint64(u.Waiting)
 		b = wire.AppendUsed(b, &u)
 	}
 	return b

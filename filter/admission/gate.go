@@ -73,28 +73,26 @@ type Gate struct {
 	out     []byte
 	scratch abi.Scratch
 
-	revived      uint64  // slots of this VM that it has lost
 	dropped      uint64  // slots of dead VMs that the cell at hand has lost
 	orphanUntil  uint32  // see until
 	entering     *Ticket // the request in Enter
 	install      install // the courier's
 	processNonce uint64
-	busy         bool // the last USAGE section said that something is in use or waits
+	totals       totals // of the last USAGE section
 }
 
 // pool is what this VM has of a pool: the truth that its share in the cell is a
 // copy of.
 type pool struct {
-	index     uint8
-	key       string
-	inUse     [policy.Classes]uint16
-	prefill   [policy.Classes]uint32
-	queues    [policy.Classes]*quota.Queue
-	waiting   int    // in all queues
-	published uint32 // slots in use in the share as last written
-	others    bool   // requests waited when the cell was last seen
-	ttft      [policy.Classes]*[wire.TTFTBuckets]uint32
-	measured  bool // ttft has something new
+	index    uint8
+	key      string
+	inUse    [policy.Classes]uint16
+	prefill  [policy.Classes]uint32
+	queues   [policy.Classes]*quota.Queue
+	waiting  int  // in all queues
+	others   bool // requests waited when the cell was last seen
+	ttft     [policy.Classes]*[wire.TTFTBuckets]uint32
+	measured bool // ttft has something new
 }
 
 // tenant is what this VM has of a tenant.

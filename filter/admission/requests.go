@@ -226,7 +226,6 @@ func (g *Gate) Done(t *Ticket, tokens int64, now int64) {
 		p.inUse[t.Class]--
 		p.prefill[t.Class] -= t.need
 		t.need = 0
-		g.metrics.Inc(metrics.SlotsReleased, 0)
 		g.freed(p, now)
 	} else if hadTenant && t.pool != nil && t.pool.waiting > 0 {
 		g.letIn(t.pool, now)

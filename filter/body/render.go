@@ -218,6 +218,10 @@ func (r *renderer) str(i int) int {
 		return end + 1
 	}
 	for i < end {
+		if r.muted && !r.toDigest { // since a piece ago: the rest counts as it is
+			r.text(b[i:end])
+			break
+		}
 		if r.stray || r.toDigest {
 			taken, filled := jsontext.Decode(r.batch[:], b[i:end])
 			r.text(r.batch[:filled])
