@@ -1,0 +1,159 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// ask reports a request to ref and its answer, which names cached tokens; -1: no
+// usage.
+func (g *gateway) ask(ref uint16, path []fingerprint.Checkpoint, predicted, cached int) {
+	g.b.t.Helper()
+	units := path[len(path)-1].End
+	id, record := g.dispatch(ref, path)
+	g.send(nil, record, done(id, ref, ref, func(r *wire.Report) {
+		r.PredictedTokens, r.CachedTokens, r.PromptTokens = uint32(predicted), int32(cached), int32(units*fingerprint.UnitTokens)
+		if cached < 0 {
+			r.PromptTokens = wire.UnknownTokens
+		}
+	}))
+}
+
+func TestAWorkerWhoseHitsDoNotComeTrueIsTrustedLessAndComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		ref, other := g.refOf(alpha), g.refOf(beta)
+		trust := func() float32 {
+			settle()
+			g.catchUp()
+			if l := g.loads[other]; l.Trust != 1 {
+				t.Errorf("another worker's trust is %v", l.Trust)
+			}
+			return g.loads[ref].Trust
+		}
+		path := prompt("system", "user")
+		tokens := int(path[len(path)-1].End) * fingerprint.UnitTokens
+		g.ask(ref, path, 0, 0) // proves what it holds from now on
+		g.ask(ref, path, tokens, tokens)
+		g.ask(ref, path, tokens, -1)
+		if got := trust(); got != 1 || b.s.Status().Counters.UsageMissing != 1 {
+			t.Errorf("trust %v after a hit and an answer without usage", got)
+		}
+		for range 8 {
+			g.ask(ref, path, tokens, 0)
+		}
+		low := trust()
+		w := b.worker(alpha)
+		if low > 0.4 || !slices.ContainsFunc(w.Degraded, func(s string) bool {
+			return strings.HasPrefix(s, fmt.Sprintf("trust %.2f: of 9.0 answers", low)) && strings.HasSuffix(s, "1.0 had what had been proven")
+		}) {
+			t.Errorf("trust %v, %q", low, w.Degraded)
+		}
+		time.Sleep(time.Minute)
+		if got := trust(); got < low+0.15 {
+			t.Errorf("a minute later %v, was %v", got, low)
+		}
+		time.Sleep(7 * time.Minute)
+		if got := trust(); got < 0.99 || len(b.worker(alpha).Degraded) != 0 {
+			t.Errorf("eight minutes later %v, %q", got, b.worker(alpha).Degraded)
+		}
+	})
+}
+
+func TestMoreThanWasPredictedIsKnownFromThen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		ref := g.refOf(alpha)
+		path := prompt("stored before we came")
+		tokens := int(path[len(path)-1].End) * fingerprint.UnitTokens
+		g.ask(ref, path, 0, tokens-16)
+		settle()
+		g.catchUp()
+		for _, c := range path {
+			if !slices.Equal(g.holders(c.Fingerprint), []uint16{ref}) {
+				t.Errorf("unit %d: %v", c.End, g.holders(c.Fingerprint))
+			}
+		}
+		if c := b.s.Status().Counters; c.MoreTokens != uint64(tokens-16) || c.CameTrueTokens != 0 || c.Shortfalls != 0 {
+			t.Errorf("%+v", c)
+		}
+		if w := b.worker(alpha); w.Trust != 1 {
+			t.Errorf("trust %v: more than predicted is no fault", w.Trust)
+		}
+	})
+}
+
+func TestPrefillRatesAreLearnedWhereNobodyWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		list := specs(alpha)
+		list[0].PrefillTokensPerSecond = 20_000 // it is 10,000
+		e := newEngines(alpha)
+		b := start(t, e, Config{Workers: list})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		ref := g.refOf(alpha)
+		round := 0
+		rate := func() float64 { return b.worker(alpha).PrefillRate }
+		// answer plays a prompt of its own that is computed at 10,000 tokens/s after a
+		// wait; others is what stands in the books beside it.
+		answer := func(others uint32, wait time.Duration) {
+			round++
+			path := prompt(fmt.Sprint("prompt ", round), "a", "b", "c")
+			tokens := path[len(path)-1].End * fingerprint.UnitTokens
+			id, record := g.dispatch(ref, path)
+			g.send([]wire.InFlight{{Ref: ref, Requests: 1, UncachedTokens: tokens + others}}, record)
+			ttft := wait + time.Duration(tokens)*time.Second/10_000
+			time.Sleep(ttft)
+			g.send([]wire.InFlight{}, done(id, ref, ref, func(r *wire.Report) {
+				r.PromptTokens, r.TTFTMillis, r.TotalMillis = int32(tokens), uint32(ttft.Milliseconds()), uint32(ttft.Milliseconds()+100)
+			}))
+			time.Sleep(time.Second)
+		}
+		if rate() != 20_000 {
+			t.Errorf("begins with %v", rate())
+		}
+		answer(5000, 500*time.Millisecond) // somebody else's prompt was before it
+		e.measure(alpha, "vllm:num_requests_waiting{engine=\"1\"} 3\n")
+		time.Sleep(time.Second)
+		answer(0, 300*time.Millisecond) // the engine has a queue
+		e.measure(alpha, "vllm:num_requests_running{engine=\"1\"} 7\n")
+		time.Sleep(time.Second)
+		answer(0, 300*time.Millisecond) // more than half of its batch is taken
+		e.measure(alpha, "")
+		time.Sleep(time.Second)
+		if rate() != 20_000 {
+			t.Errorf("learned from waits: %v", rate())
+		}
+		for range 4 {
+			answer(0, 0)
+		}
+		if got := rate(); got < 9_900 || got > 10_100 {
+			t.Errorf("after four answers of an idle worker: %v", got)
+		}
+		// Two in one batch: one of them waited for the other, and nobody can tell.
+		one, two := prompt("x", "a", "b", "c"), prompt("y", "a", "b", "c")
+		tokens := one[len(one)-1].End * fingerprint.UnitTokens
+		for range 20 {
+			first, a := g.dispatch(ref, one)
+			second, c := g.dispatch(ref, two)
+			slow := func(r *wire.Report) { r.PromptTokens, r.TTFTMillis, r.TotalMillis = int32(tokens), 2000, 2100 }
+			g.send(nil, a, c, done(first, ref, ref, slow), done(second, ref, ref, slow))
+		}
+		if got := rate(); got < 9_900 || got > 10_100 {
+			t.Errorf("learned from two that were sent together: %v", got)
+		}
+	})
+}
