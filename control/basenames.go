@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/warmpath/warmpath/control/kvevents"
+	"github.com/warmpath/warmpath/control/discovery/adapters"
 )
 
 const (
@@ -22,8 +22,8 @@ const (
 func (f *feed) baseNames(ctx context.Context, s *Service, client *http.Client, ofPool []string) []string {
 	wanted := slices.DeleteFunc(slices.Clone(ofPool), func(m string) bool { return m == "*" })
 	served, err := askNames(ctx, client, f.key.address, s.cfg.Health.Token)
-	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, kvevents.ErrNoList) {
+	if err != nil || len(served) == 0 {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, adapters.ErrNoList) {
 			s.log.Warn("worker's models unknown, its events count for all of the pool's", "worker", f.key.address, "err", err)
 		}
 		return wanted[:min(len(wanted), maxModels)]
@@ -54,7 +54,7 @@ func askNames(ctx context.Context, client *http.Client, address, token string) (
 			case <-time.After(askNamesEvery):
 			}
 		}
-		if names, err = kvevents.BaseModels(ctx, client, address, token); err == nil || errors.Is(err, kvevents.ErrNoList) {
+		if names, _, err = adapters.Models(ctx, client, address, token); err == nil || errors.Is(err, adapters.ErrNoList) {
 			return names, err
 		}
 	}

@@ -34,7 +34,7 @@ func TestTheBaseModelsBlocksAreNotClaimedForAdapters(t *testing.T) {
 	}{
 		{served, []string{"tiny", "ad"}, "", []string{"tiny"}},
 		{served, []string{"alias", "tiny", "ad", "of another worker"}, "", []string{"alias", "tiny"}},
-		{served, []string{"*"}, "", []string{"tiny", "alias"}},
+		{served, []string{"*"}, "", []string{"alias", "tiny"}},
 		{served, []string{"alias", "*"}, "", []string{"alias", "tiny"}},
 		{served, []string{"named", "tiny"}, "named", []string{"named", "tiny"}},
 		{served, []string{"ad"}, "", []string{}},

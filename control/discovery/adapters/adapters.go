@@ -31,29 +31,43 @@ const (
 	retryMost  = time.Minute
 )
 
-// Ask returns the names of the adapters that a worker lists: the models with a
-// parent, as vLLM and SGLang mark them. A worker that has no such page has none.
+// ErrNoList says that a worker doesn't tell what it serves.
+var ErrNoList = errors.New("it has no /v1/models")
+
+// Ask returns the names of the adapters that a worker lists. A worker that has no
+// such page has none.
 func Ask(ctx context.Context, client *http.Client, address, token string) ([]string, error) {
+	_, names, err := Models(ctx, client, address, token)
+	if errors.Is(err, ErrNoList) {
+		return nil, nil
+	}
+	return names, err
+}
+
+// Models returns the names that a worker lists, each kind sorted: those of its
+// base model, and its adapters, which are the ones with a parent, as vLLM and
+// SGLang mark them.
+func Models(ctx context.Context, client *http.Client, address, token string) (base, adapted []string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v1/models", nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("list adapters: %w", err)
+		return nil, nil, fmt.Errorf("list models: %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("list adapters: %w", err)
+		return nil, nil, fmt.Errorf("list models: %w", err)
 	case resp.StatusCode == http.StatusNotFound:
-		return nil, nil
+		return nil, nil, ErrNoList
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("list adapters: /v1/models answers %d", resp.StatusCode)
+		return nil, nil, fmt.Errorf("list models: /v1/models answers %d", resp.StatusCode)
 	}
 	var page struct {
 		Data []struct {
@@ -62,20 +76,24 @@ func Ask(ctx context.Context, client *http.Client, address, token string) ([]str
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(body, &page); err != nil {
-		return nil, fmt.Errorf("list adapters: read /v1/models: %w", err)
+		return nil, nil, fmt.Errorf("list models: read /v1/models: %w", err)
 	}
-	var names []string
 	for _, m := range page.Data {
-		if m.Parent != nil && *m.Parent != "" && *m.Parent != m.ID && len(m.ID) > 0 && len(m.ID) <= 256 {
-			names = append(names, m.ID)
+		switch {
+		case len(m.ID) == 0 || len(m.ID) > 256:
+		case m.Parent != nil && *m.Parent != "" && *m.Parent != m.ID:
+			adapted = append(adapted, m.ID)
+		default:
+			base = append(base, m.ID)
 		}
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if len(names) > maxAdapters {
-		return nil, fmt.Errorf("list adapters: %d of them, the limit is %d", len(names), maxAdapters)
+	slices.Sort(base)
+	slices.Sort(adapted)
+	base, adapted = slices.Compact(base), slices.Compact(adapted)
+	if len(adapted) > maxAdapters {
+		return nil, nil, fmt.Errorf("list models: %d adapters, the limit is %d", len(adapted), maxAdapters)
 	}
-	return names, nil
+	return base, adapted, nil
 }
 
 // Worker is a process that may be asked.

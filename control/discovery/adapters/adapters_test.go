@@ -18,13 +18,13 @@ const vllmModels = `{"object":"list","data":[{"id":"tiny","object":"model","crea
 
 func TestAdaptersAreTheModelsWithAParent(t *testing.T) {
 	for body, want := range map[string]string{
-		vllmModels:    "[lora-a]",
-		`{"data":[]}`: "[]",
-		`{"data":[{"id":"b","parent":"x"},{"id":"a","parent":"x"},{"id":"b","parent":"x"},{"id":"x","parent":"x"},{"id":"y","parent":""},{"id":"","parent":"x"}]}`: "[a b]",
-		`{"data":`:            "list adapters: read /v1/models: unexpected end of JSON input",
-		`{"data":[{"id":3}]}`: "list adapters: read /v1/models:",
-		"401":                 "list adapters: /v1/models answers 401",
-		"404":                 "[]",
+		vllmModels:    "[tiny] [lora-a]",
+		`{"data":[]}`: "[] []",
+		`{"data":[{"id":"b","parent":"x"},{"id":"a","parent":"x"},{"id":"b","parent":"x"},{"id":"x","parent":"x"},{"id":"y","parent":""},{"id":"","parent":"x"}]}`: "[x y] [a b]",
+		`{"data":`:            "list models: read /v1/models: unexpected end of JSON input",
+		`{"data":[{"id":3}]}`: "list models: read /v1/models:",
+		"401":                 "list models: /v1/models answers 401",
+		"404":                 "it has no /v1/models",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			status := http.StatusOK
@@ -36,10 +36,14 @@ func TestAdaptersAreTheModelsWithAParent(t *testing.T) {
 			}
 			fmt.Fprint(w, body)
 		}))
-		names, err := Ask(t.Context(), server.Client(), strings.TrimPrefix(server.URL, "http://"), "token")
+		base, adapted, err := Models(t.Context(), server.Client(), strings.TrimPrefix(server.URL, "http://"), "token")
+		names, asked := Ask(t.Context(), server.Client(), strings.TrimPrefix(server.URL, "http://"), "token")
 		server.Close()
-		if got := fmt.Sprint(names); err == nil && got != want || err != nil && !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: %v %v", body, names, err)
+		if !slices.Equal(names, adapted) || (asked != nil) != (err != nil && !errors.Is(err, ErrNoList)) {
+			t.Errorf("%s: asked for adapters alone: %v %v", body, names, asked)
+		}
+		if got := fmt.Sprint(base, " ", adapted); err == nil && got != want || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v %v %v", body, base, adapted, err)
 		}
 	}
 }
