@@ -344,7 +344,8 @@ func (s *Service) applyList(specs []discovery.Spec) error {
 func (s *Service) workersFile(data []byte) error {
 	specs, err := discovery.Parse(s.cfg.WorkersFile, data)
 	if err != nil {
-		return err
+		// For the status: the last good list holds.
+		return errors.Join(err, s.tell(s.cfg.listName(), discovery.Finding{Err: err}))
 	}
 	return s.SetWorkers(specs)
 }

@@ -95,6 +95,7 @@ type Fleet struct {
 	refs    *refTable
 	drained map[string]bool // drained at run time, beside Spec.Drain
 	listed  bool
+	opened  bool // the first refs were given
 }
 
 type worker struct {
@@ -377,22 +378,24 @@ func (f *Fleet) settle(w *worker, now time.Time) bool {
 	return true
 }
 
-// assign gives refs once every listed worker was probed (or failed to answer):
-// a whole list at once, in one order, so that the same list gets the same refs
-// after a restart.
+// assign gives refs to workers that were probed (or failed to answer). The first
+// list waits for the last of its workers and gets them at once, in one order, so
+// that the same list gets the same refs after a restart. Later ones come as they
+// answer: a pod that hangs while it starts must not keep refs from others.
 func (f *Fleet) assign() bool {
 	var ids []Identity
 	for _, w := range f.workers {
-		if !w.probed {
+		if !w.probed && !f.opened {
 			return false
 		}
-		if w.Ref == 0 {
+		if w.probed && w.Ref == 0 {
 			ids = append(ids, w.identity())
 		}
 	}
 	if len(ids) == 0 {
 		return false
 	}
+	f.opened = true
 	f.refs.assign(ids)
 	for _, id := range ids {
 		w := f.workers[id.Address]

@@ -163,3 +163,22 @@ func TestAnotherIncarnationBehindAnAddressIsAnotherWorker(t *testing.T) {
 		t.Errorf("generation %d, before the restart %d", a.Generation, b.Generation)
 	}
 }
+
+func TestAWorkerThatHangsDelaysNoOtherOnceTheFleetRuns(t *testing.T) {
+	l := newLive()
+	l.list(t, Spec{Address: one}, Spec{Address: two})
+	l.up(one, Load{StartedMillis: 1})
+	if w := l.worker(one); w.Ref != 0 {
+		t.Errorf("ref %d before the list was probed", w.Ref)
+	}
+	l.up(two, Load{StartedMillis: 2})
+	const three, four = "10.0.0.3:8000", "10.0.0.4:8000"
+	l.list(t, Spec{Address: one}, Spec{Address: two}, Spec{Address: three}, Spec{Address: four})
+	l.up(four, Load{StartedMillis: 4})
+	if w := l.worker(four); w.Ref == 0 {
+		t.Error("a worker that hangs kept another one from its ref")
+	}
+	if w := l.worker(three); w.Ref != 0 || w.State != Unknown {
+		t.Errorf("%+v", w)
+	}
+}

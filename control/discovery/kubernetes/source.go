@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/warmpath/warmpath/control/discovery"
@@ -34,6 +35,9 @@ type Source struct {
 func New(cfg discovery.Kubernetes) (*Source, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
+	}
+	if _, err := labels.Parse(cfg.Pods); err != nil {
+		return nil, discovery.Problem{Source: "discovery.kubernetes", Field: "pods", What: err.Error(), Remedy: "write a label selector, as kubectl -l takes it"}
 	}
 	if cfg.Pool == "" && discovery.ValidPool(cfg.InferencePool) {
 		cfg.Pool = cfg.InferencePool
@@ -72,21 +76,28 @@ func (s *Source) Run(ctx context.Context, tell func(discovery.Finding)) error {
 	default:
 		f = s.pods(s.cfg.Pods, s.cfg.Ports, changed)
 	}
+	return follow(ctx, f, wake, tell)
+}
+
+// follow runs f and tells what it finds after each wake.
+func follow(ctx context.Context, f finder, wake <-chan struct{}, tell func(discovery.Finding)) error {
 	var running sync.WaitGroup
 	running.Go(func() { f.run(ctx) })
 	defer running.Wait()
 	again := time.NewTicker(sayAgain)
 	defer again.Stop()
-	gathered := time.NewTimer(0)
-	defer gathered.Stop()
+	var gathered <-chan time.Time // nil while nothing has changed
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-wake:
-			gathered.Reset(gather)
+			if gathered == nil {
+				gathered = time.After(gather)
+			}
 			continue
-		case <-gathered.C:
+		case <-gathered:
+			gathered = nil
 		case <-again.C:
 		}
 		if finding, known := f.find(); known {

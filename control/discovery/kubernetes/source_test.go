@@ -8,13 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -38,7 +38,7 @@ type cluster struct {
 	watchers []watch.Interface
 }
 
-func follow(t *testing.T, cfg discovery.Kubernetes, objects ...runtime.Object) *cluster {
+func startCluster(t *testing.T, cfg discovery.Kubernetes, objects ...runtime.Object) *cluster {
 	t.Helper()
 	cfg.Namespace = "llm"
 	if err := cfg.Check(); err != nil {
@@ -61,17 +61,11 @@ func follow(t *testing.T, cfg discovery.Kubernetes, objects ...runtime.Object) *
 		if err != nil {
 			return true, nil, err
 		}
-		// As the API server does: only what the labels select.
-		selected := watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-			selector := action.(clienttesting.WatchActionImpl).WatchRestrictions.Labels
-			u, ok := e.Object.(*unstructured.Unstructured)
-			return e, !ok || selector == nil || selector.Matches(labels.Set(u.GetLabels()))
-		})
 		c.mu.Lock()
 		c.watchers = append(c.watchers, w)
 		c.mu.Unlock()
 		c.watched <- gvr.Resource
-		return true, selected, nil
+		return true, w, nil
 	})
 	source := &Source{cfg: cfg, client: c.client, host: "https://fake"}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -160,7 +154,7 @@ func (c *cluster) remove(gvr schema.GroupVersionResource, name string) {
 }
 
 func TestPodsComeDrainAndGo(t *testing.T) {
-	c := follow(t, discovery.Kubernetes{Pods: "app=vllm", Ports: []uint16{8000}}, podAt(t, "a", "10.77.0.1"))
+	c := startCluster(t, discovery.Kubernetes{Pods: "app=vllm", Ports: []uint16{8000}}, podAt(t, "a", "10.77.0.1"))
 	c.await("10.77.0.1:8000 default")
 	c.watching("pods")
 	c.put(podResource, podAt(t, "b", "10.77.0.2"))
@@ -180,8 +174,46 @@ func TestPodsComeDrainAndGo(t *testing.T) {
 	}
 }
 
+// restless always has another list.
+type restless struct{}
+
+func (restless) run(ctx context.Context) { <-ctx.Done() }
+
+func (restless) find() (discovery.Finding, bool) { return discovery.Finding{}, true }
+
+// TestAListIsToldWhilePodsKeepChanging: statuses of a large fleet never rest.
+func TestAListIsToldWhilePodsKeepChanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		wake, told := make(chan struct{}), 0
+		go func() {
+			defer cancel()
+			for range 1000 {
+				time.Sleep(time.Millisecond)
+				wake <- struct{}{}
+			}
+		}()
+		if err := follow(ctx, restless{}, wake, func(discovery.Finding) { told++ }); err != nil {
+			t.Fatal(err)
+		}
+		if told < 40 || told > 50 {
+			t.Errorf("told %d times in a second of changes", told)
+		}
+		// Without changes the list is told again, so that its age tells.
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute+time.Second)
+		defer cancel()
+		told = 0
+		if err := follow(ctx, restless{}, nil, func(discovery.Finding) { told++ }); err != nil {
+			t.Fatal(err)
+		}
+		if told != 6 {
+			t.Errorf("told %d times in a quiet minute", told)
+		}
+	})
+}
+
 func TestAnAPIServerThatIsAwayIsNamedAndItsReturnBringsTheListBack(t *testing.T) {
-	c := follow(t, discovery.Kubernetes{Pods: "app=vllm", Ports: []uint16{8000}}, podAt(t, "a", "10.77.0.1"))
+	c := startCluster(t, discovery.Kubernetes{Pods: "app=vllm", Ports: []uint16{8000}}, podAt(t, "a", "10.77.0.1"))
 	c.await("10.77.0.1:8000 default")
 	c.watching("pods")
 	c.breakWith(errors.New("connection refused"))
@@ -192,7 +224,7 @@ func TestAnAPIServerThatIsAwayIsNamedAndItsReturnBringsTheListBack(t *testing.T)
 }
 
 func TestALackOfRightsSaysWhereToLook(t *testing.T) {
-	c := follow(t, discovery.Kubernetes{Pods: "app=vllm", Ports: []uint16{8000}})
+	c := startCluster(t, discovery.Kubernetes{Pods: "app=vllm", Ports: []uint16{8000}})
 	c.breakWith(apierrors.NewForbidden(podResource.GroupResource(), "", errors.New(`User "system:serviceaccount:llm:warmpath" cannot list resource "pods"`)))
 	c.await(`kubernetes: list pods in llm: pods is forbidden: User "system:serviceaccount:llm:warmpath" cannot list resource "pods" (check RBAC: examples/kubernetes/rbac.yaml)`)
 	c.breakWith(nil)
@@ -203,7 +235,7 @@ func TestEndpointsOfAServiceComeAndGo(t *testing.T) {
 	endpoints := func(list string) *unstructured.Unstructured {
 		return object(t, strings.Replace(strings.Replace(sliceManifest, "%s", "vllm-0", 1), "%s", "IPv4", 1)+list)
 	}
-	c := follow(t, discovery.Kubernetes{Service: "vllm", Port: "http", Template: discovery.Template{Pool: "chat"}})
+	c := startCluster(t, discovery.Kubernetes{Service: "vllm", Port: "http", Template: discovery.Template{Pool: "chat"}})
 	if f := c.await(""); len(f.Skipped) != 1 || f.Skipped[0].Error() != "no EndpointSlice: is there a Service llm/vllm?" {
 		t.Errorf("skipped %v", f.Skipped)
 	}
@@ -222,7 +254,7 @@ func TestEndpointsOfAServiceComeAndGo(t *testing.T) {
 
 func TestAnInferencePoolIsFollowedWithWhatItSelects(t *testing.T) {
 	other := podAt(t, "b", "10.77.0.2", "metadata|labels|app", "sglang")
-	c := follow(t, discovery.Kubernetes{InferencePool: "llama"}, podAt(t, "a", "10.77.0.1"), other)
+	c := startCluster(t, discovery.Kubernetes{InferencePool: "llama"}, podAt(t, "a", "10.77.0.1"), other)
 	if f := c.await(""); len(f.Skipped) != 1 || f.Skipped[0].Error() != "there is no InferencePool llm/llama" {
 		t.Errorf("skipped %v", f.Skipped)
 	}
@@ -271,6 +303,7 @@ func TestAKubeconfigIsReadAndAMissingOneNamed(t *testing.T) {
 		"ports: missing":     {Namespace: "llm", Pods: "a=b", Kubeconfig: path},
 		"given without pods": {Namespace: "llm", Service: "vllm", Ports: []uint16{1}, Kubeconfig: path},
 		"given without serv": {Namespace: "llm", Pods: "a=b", Ports: []uint16{1}, Port: "http", Kubeconfig: path},
+		"label selector, as": {Namespace: "llm", Pods: "a=b=c", Ports: []uint16{1}, Kubeconfig: path},
 		"is not a pool name": {Namespace: "llm", Pods: "a=b", Ports: []uint16{1}, Kubeconfig: path, Template: discovery.Template{Pool: "A"}},
 	} {
 		if _, err := New(bad); err == nil || !strings.Contains(err.Error(), want) {
