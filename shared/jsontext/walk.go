@@ -98,14 +98,22 @@ func (w *Walker) Word(i int) []byte {
 // StringEnd returns the closing quote's index of the string whose first byte
 // (after the opening quote) is text[start], and whether it holds escapes.
 func (w *Walker) StringEnd(start int) (end int, esc bool) {
+	// A walk comes to long strings in their order, and to most of them twice.
+	longs := w.doc.longs[:w.doc.numLong]
+	if w.hint < len(longs) && longs[w.hint].start == uint32(start) {
+		w.hint++
+		return longs[w.hint-1].place()
+	}
+	if at := w.hint - 1; at >= 0 && at < len(longs) && longs[at].start == uint32(start) {
+		return longs[at].place()
+	}
 	b := w.doc.text
 	i := start
 	for {
 		if i-start >= longStringBytes {
 			if at, ok := w.long(uint32(start)); ok {
-				l := w.doc.longs[at].end
 				w.hint = at + 1
-				return int(l &^ escBit), l&escBit != 0
+				return longs[at].place()
 			}
 			start = math.MaxInt // not remembered: don't ask again
 		}
@@ -123,14 +131,13 @@ func (w *Walker) StringEnd(start int) (end int, esc bool) {
 	}
 }
 
+// place returns where a remembered string ends and whether it holds escapes.
+func (l longString) place() (end int, esc bool) { return int(l.end &^ escBit), l.end&escBit != 0 }
+
 // long finds the remembered string that begins at start.
 func (w *Walker) long(start uint32) (int, bool) {
 	d := w.doc
-	n := d.numLong
-	if w.hint < n && d.longs[w.hint].start == start {
-		return w.hint, true
-	}
-	lo, hi := 0, n
+	lo, hi := 0, d.numLong
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
 		if d.longs[mid].start < start {
@@ -139,7 +146,7 @@ func (w *Walker) long(start uint32) (int, bool) {
 			hi = mid
 		}
 	}
-	return lo, lo < n && d.longs[lo].start == start
+	return lo, lo < d.numLong && d.longs[lo].start == start
 }
 
 // nextQuoteOrEsc returns the index of the first quote or backslash at or after

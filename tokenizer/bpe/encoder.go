@@ -47,6 +47,7 @@ type Encoder struct {
 	powers [vocab.MaxTokenBytes + 1]uint64 // powers[n] = Multiplier^n
 	pairs  []uint32                        // index of the token of two ASCII bytes, by first<<7 | second
 	chars  []char                          // cache of characters of more than a byte
+	spans  []span                          // cache of short parts of pieces
 	cache  [][2]entry                      // two places for each hash, the newer one first
 	shift  uint8                           // 64 - bits of the cache
 	memo   memo
@@ -83,7 +84,7 @@ func New(v *vocab.Vocab, c Config) *Encoder {
 	e := &Encoder{
 		v: v, kind: v.Kind, cache: make([][2]entry, 1<<(log-1)), shift: 65 - log,
 		table: v.Table(), pairs: make([]uint32, 1<<14),
-		chars: make([]char, 1<<charBits), long: long{block: blockBytes},
+		chars: make([]char, 1<<charBits), spans: make([]span, 1<<spanBits), long: long{block: blockBytes},
 	}
 	e.raw.set(v, v.RawAdded)
 	e.plain.set(v, v.NormalAdded)

@@ -171,36 +171,62 @@ func (e *Encoder) mergeShort(dst []uint32, size int) []uint32 {
 	return dst
 }
 
-// rank looks up what the symbols from one place to another become with their next ones. It does
-// what vocab.Find does, but in place and for several at once: calls are what costs most inside
-// a VM.
+// span is an entry of the cache of what short parts of pieces are: a token's index, or noRank.
+type span struct {
+	text uint64 // its bytes in the upper ones, the last one highest
+	size uint32 // their number, 0 for an unused entry
+	rank uint32
+}
+
+const (
+	spanBits  = 13
+	spanBytes = 8
+)
+
+// rank looks up what the symbols from one place to another become with their next ones. Most parts
+// of words are parts of other words as well: they are found in a cache that is near, where the
+// vocabulary's tables are large and far.
 func (e *Encoder) rank(i, end int) {
-	s, t := &e.short, &e.table
+	s := &e.short
 	for ; i < end; i++ {
 		symbol := s.symbols[i&127]
 		from := (symbol >> startShift) & 0x7f
 		to := (s.symbols[(i+2)&127] >> startShift) & 0x7f
 		size := to - from
 		rank := uint64(noRank)
-		if size == 2 && (s.text[from]|s.text[from+1]) < 0x80 {
+		switch {
+		case size == 2 && (s.text[from]|s.text[from+1]) < 0x80:
 			rank = uint64(e.pairs[uint(s.text[from])<<7|uint(s.text[from+1])] & noRank)
-		} else {
-			h := s.hash[to&127] - s.hash[from&127]*e.powers[size]
-			at := h >> (t.Shift & 63)
-			tag := uint32(h>>(t.TagShift&63)) << 20
-			for {
-				slot := t.Slots[at&uint64(len(t.Slots)-1)]
-				if slot == none {
-					break
-				}
-				at++
-				if (slot^tag)>>20 == 0 && e.same(slot&tokenMask, from, size) {
-					rank = uint64(slot & tokenMask)
-					break
-				}
+		case size <= spanBytes:
+			text := binary.LittleEndian.Uint64(s.text[from:]) << ((64 - 8*size) & 63)
+			slot := &e.spans[(text^size)*mix>>(64-spanBits)]
+			if slot.text != text || slot.size != uint32(size) {
+				*slot = span{text, uint32(size), uint32(e.find(from, to))}
 			}
+			rank = uint64(slot.rank)
+		default:
+			rank = e.find(from, to)
 		}
 		s.symbols[i&127] = rank<<rankShift | symbol&(1<<rankShift-1)
+	}
+}
+
+// find looks up what the part of the short piece from one place to another is. It does what
+// vocab.Find does, but in place.
+func (e *Encoder) find(from, to uint64) uint64 {
+	s, t, size := &e.short, &e.table, to-from
+	h := s.hash[to&127] - s.hash[from&127]*e.powers[size]
+	at := h >> (t.Shift & 63)
+	tag := uint32(h>>(t.TagShift&63)) << 20
+	for {
+		slot := t.Slots[at&uint64(len(t.Slots)-1)]
+		if slot == none {
+			return noRank
+		}
+		at++
+		if (slot^tag)>>20 == 0 && e.same(slot&tokenMask, from, size) {
+			return uint64(slot & tokenMask)
+		}
 	}
 }
 
