@@ -42,10 +42,28 @@ func TestTheREADMEShowsWhatIsAccepted(t *testing.T) {
 		"learn":             {shown.Learn, plain.Learn},
 		"heal_after":        {shown.HealAfter, plain.HealAfter},
 		"interval_down":     {shown.Health.IntervalDown, 500 * time.Millisecond},
+		"adapters_interval": {shown.Discovery.AdaptersInterval, plain.Discovery.AdaptersInterval},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%s: README says %v, the default is %v", name, pair[0], pair[1])
 		}
+	}
+	if d := shown.Discovery; len(d.DNS) != 2 || len(d.Kubernetes) != 3 {
+		t.Fatalf("%+v", d)
+	}
+	for _, c := range shown.Discovery.DNS {
+		if err := c.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range shown.Discovery.Kubernetes {
+		if err := c.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	dns, defaults := shown.Discovery.DNS[0], discovery.DNS{}.WithDefaults()
+	if dns.Interval != defaults.Interval || dns.MinInterval != defaults.MinInterval || dns.Timeout != defaults.Timeout || dns.EmptyAfter != defaults.EmptyAfter || dns.ResolvConf != defaults.ResolvConf {
+		t.Errorf("README says %+v, the defaults are %+v", dns, defaults)
 	}
 	specs, err := discovery.Parse("README.md", []byte(block(2)))
 	if err != nil || len(specs) != 1 || specs[0].CapacityTokens != 192000 {
