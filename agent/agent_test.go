@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -75,14 +77,20 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 	return reply(200, `{"applied":true,"cache":"none","want_complete":true}`)
 }
 
-func (w *world) last(t *testing.T) *heartbeat.Heartbeat {
-	t.Helper()
+// heard are the heartbeats so far.
+func (w *world) heard() []*heartbeat.Heartbeat {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.beats) == 0 {
+	return slices.Clone(w.beats)
+}
+
+func (w *world) last(t *testing.T) *heartbeat.Heartbeat {
+	t.Helper()
+	beats := w.heard()
+	if len(beats) == 0 {
 		t.Fatal("no heartbeat")
 	}
-	return w.beats[len(w.beats)-1]
+	return beats[len(beats)-1]
 }
 
 const idlePage = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\nprocess_start_time_seconds 1700000000\n"
@@ -130,21 +138,24 @@ process_start_time_seconds 1.7e+09
 			h.Engine != (heartbeat.Engine{MaxRunning: 64, QueueLimit: 128, CapacityTokens: 16384, BlockTokens: 32, CachingOff: true}) {
 			t.Errorf("%+v", h)
 		}
-		if n := len(w.beats); n < 20 || n > 23 {
+		beats := w.heard()
+		if n := len(beats); n < 20 || n > 23 {
 			t.Errorf("%d heartbeats in 20 s", n)
 		}
-		for i := 1; i < len(w.beats); i++ {
-			if w.beats[i].Sequence <= w.beats[i-1].Sequence {
-				t.Errorf("sequence %d after %d", w.beats[i].Sequence, w.beats[i-1].Sequence)
+		w.set(func() {
+			for i := 1; i < len(beats); i++ {
+				if beats[i].Sequence <= beats[i-1].Sequence {
+					t.Errorf("sequence %d after %d", beats[i].Sequence, beats[i-1].Sequence)
+				}
+				if d := w.at[i].Sub(w.at[i-1]); d < 900*time.Millisecond || d > time.Second {
+					t.Errorf("%v between two", d)
+				}
 			}
-			if d := w.at[i].Sub(w.at[i-1]); d < 900*time.Millisecond || d > time.Second {
-				t.Errorf("%v between two", d)
+			if w.tokens[0] != "Bearer secret" {
+				t.Errorf("token %q", w.tokens[0])
 			}
-		}
-		if w.tokens[0] != "Bearer secret" {
-			t.Errorf("token %q", w.tokens[0])
-		}
-		if got := a.Health(); got.Engine != ok || got.Control != ok || got.Age > 1 || got.Heartbeats != uint64(len(w.beats)) {
+		})
+		if got := a.Health(); got.Engine != ok || got.Control != ok || got.Age > 1 || got.Heartbeats != uint64(len(beats)) {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -195,23 +206,26 @@ func TestTheAgentLivesThroughTroubleAndNamesIt(t *testing.T) {
 
 func TestATokenThatCannotBeReadIsNamedAndTriedAgain(t *testing.T) {
 	w := &world{status: 200, page: idlePage}
-	good := false
+	var good atomic.Bool
 	token := func() (string, error) {
-		if good {
+		if good.Load() {
 			return "renewed", nil
 		}
 		return "", errors.New("read token file: gone")
 	}
 	run(t, w, Config{Token: token}, func(a *Agent, _ func() error) {
 		time.Sleep(2 * time.Second)
-		if h := a.Health(); h.Control != "read token file: gone" || len(w.beats) != 0 {
+		if h := a.Health(); h.Control != "read token file: gone" || len(w.heard()) != 0 {
 			t.Errorf("%+v", h)
 		}
-		good = true
+		good.Store(true)
 		time.Sleep(2 * time.Second)
-		if w.last(t); w.tokens[0] != "Bearer renewed" {
-			t.Errorf("%q", w.tokens)
-		}
+		w.last(t)
+		w.set(func() {
+			if w.tokens[0] != "Bearer renewed" {
+				t.Errorf("%q", w.tokens)
+			}
+		})
 	})
 }
 
@@ -236,7 +250,7 @@ func TestAMassEvictionIsAnnouncedAndTakenBack(t *testing.T) {
 			t.Errorf("goes on: %+v", e)
 		}
 		back := 0
-		for _, h := range w.beats {
+		for _, h := range w.heard() {
 			if h.Eviction != nil && h.Eviction.For == 0 {
 				back++
 			}
@@ -266,7 +280,7 @@ func TestAnEngineThatSleepsIsDrainedAndEmpty(t *testing.T) {
 		w.set(func() { w.page = idlePage + `vllm:engine_sleep_state{sleep_state="weights_offloaded"} 1` + "\n" })
 		time.Sleep(5 * time.Second)
 		cleared := 0
-		for _, h := range w.beats {
+		for _, h := range w.heard() {
 			if h.Cache != nil && h.Cache.Cleared {
 				cleared++
 			}
@@ -290,7 +304,7 @@ func TestTheEndAsksForADrainAndWaitsForTheEngine(t *testing.T) {
 		w := &world{status: 200, page: "vllm:num_requests_running 1\n"}
 		run(t, w, Config{DrainFor: 20 * time.Second}, func(a *Agent, stop func() error) {
 			time.Sleep(3 * time.Second)
-			before := len(w.beats)
+			before := len(w.heard())
 			if c.leaves > 0 {
 				time.AfterFunc(c.leaves, func() { w.set(func() { w.page = "vllm:num_requests_running 0\n" }) })
 			}
@@ -301,10 +315,10 @@ func TestTheEndAsksForADrainAndWaitsForTheEngine(t *testing.T) {
 			if took := time.Since(began); took < c.low || took > c.high {
 				t.Errorf("%s: took %v", name, took)
 			}
-			if len(w.beats) < before+2 || !a.Health().Draining {
-				t.Errorf("%s: %d heartbeats after the signal", name, len(w.beats)-before)
+			if len(w.heard()) < before+2 || !a.Health().Draining {
+				t.Errorf("%s: %d heartbeats after the signal", name, len(w.heard())-before)
 			}
-			for i, h := range w.beats {
+			for i, h := range w.heard() {
 				if h.Draining != (i >= before) {
 					t.Errorf("%s: heartbeat %d drains: %v", name, i, h.Draining)
 				}
