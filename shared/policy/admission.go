@@ -30,7 +30,7 @@ type ClassQueue struct {
 	Requests int
 	Bytes    int64
 	// Deadline (0 to 10 min, JSON deadline_ms): who would wait longer is refused, at once where the
-	// wait can be told in advance.
+	// wait can be told in advance. Default half of the class's objective, or 10 s, and 30 s for P2.
 	Deadline time.Duration
 }
 
@@ -76,7 +76,7 @@ type AdmissionPool struct {
 	// no limit while a worker's is not known.
 	Slots int
 	// PrefillHorizon (JSON prefill_ms): the prefill work admitted and not yet answered is bounded
-	// to this time of the fleet's rate; 0 doesn't bound it. Default a half of P0's objective.
+	// to this time of the fleet's rate; 0 doesn't bound it. Default a quarter of P0's objective.
 	PrefillHorizon time.Duration
 	// TokensPerSecond is the prefill rate of one worker; 0: as learned from reports.
 	TokensPerSecond int
@@ -161,9 +161,9 @@ func (a *Admission) Pool(name string) AdmissionPool {
 	return AdmissionPool{Name: name, PrefillHorizon: a.defaultHorizon()}
 }
 
-// defaultHorizon leaves half of P0's objective for all that is not waiting behind other
-// prefills.
-func (a *Admission) defaultHorizon() time.Duration { return a.Classes[0].ObjectiveTTFT / 2 }
+// defaultHorizon leaves a half of P0's objective for the queue, and a quarter for the request's own
+// prefill and for workers that have more than others.
+func (a *Admission) defaultHorizon() time.Duration { return a.Classes[0].ObjectiveTTFT / 4 }
 
 // defaultAdmission has the defaults of everything. They are explained in docs/policy.md.
 func defaultAdmission() *Admission {
@@ -173,11 +173,10 @@ func defaultAdmission() *Admission {
 		RetryBudget: 0.1, BypassConcurrency: 4, Level2: Level2{Pass: true},
 	}
 	for i := range a.Classes {
-		a.Classes[i].Queue = ClassQueue{Requests: 256, Bytes: 64 << 20, Deadline: 2 * time.Second}
+		a.Classes[i].Queue = ClassQueue{Requests: 256, Bytes: 64 << 20, Deadline: -1}
 	}
 	a.Classes[0].Share, a.Classes[0].Floor, a.Classes[0].ObjectiveTTFT = 0.7, 0.3, 2*time.Second
-	a.Classes[1].Share, a.Classes[1].Floor, a.Classes[1].Queue.Deadline = 0.3, 0.1, 10*time.Second
-	a.Classes[2].Queue.Deadline = 30 * time.Second
+	a.Classes[1].Share, a.Classes[1].Floor = 0.3, 0.1
 	return a
 }
 
@@ -255,6 +254,9 @@ func (p *admissionParser) all(root gjson.Result) {
 	})
 	if p.Lease > p.MaxPartition {
 		p.fail(at+".max_partition_ms", "shorter than lease_ms", "a floor outlives the lease: give at least "+strconv.FormatInt(p.Lease.Milliseconds(), 10))
+	}
+	for i := range p.Classes {
+		p.Classes[i].defaultDeadline(i)
 	}
 	p.pools(at+".pools", pools)
 	p.tenants(at+".tenants", tenants)
@@ -401,6 +403,19 @@ func (p *admissionParser) classes(at string, v gjson.Result) {
 	}
 	if total > 1+1e-9 {
 		p.fail(at, "the shares are "+format(total)+" together", "give shares whose sum is at most 1")
+	}
+}
+
+// defaultDeadline is the deadline of a class that was given none.
+func (c *Class) defaultDeadline(class int) {
+	switch {
+	case c.Queue.Deadline >= 0:
+	case c.ObjectiveTTFT > 0:
+		c.Queue.Deadline = c.ObjectiveTTFT / 2
+	case class == Classes-1:
+		c.Queue.Deadline = 30 * time.Second
+	default:
+		c.Queue.Deadline = 10 * time.Second
 	}
 }
 

@@ -43,7 +43,7 @@ func (g *Grant) AtFloor() Grant {
 // May tells whether a request of a class with so many tokens to prefill may be taken beside what
 // is in use.
 func (g *Grant) May(u *Use, class int, prefill uint32) bool {
-	return g.MaySlot(u, class) && g.MayPrefill(u, class, prefill)
+	return g.MaySlot(u, class) && (prefill == 0 || g.MayPrefill(u, class))
 }
 
 // MaySlot tells whether one more slot of a class may be taken: the total has room, and either
@@ -54,24 +54,25 @@ func (g *Grant) MaySlot(u *Use, class int) bool {
 	for c := range used {
 		granted[c], used[c] = g.Class[c].Slots, u.Class[c].Slots
 	}
-	return may(g.Total.Slots, &granted, &used, class, 1, false)
+	return may(g.Total.Slots, &granted, &used, class)
 }
 
-// MayPrefill is MaySlot for the tokens of one request. One that is larger than all that may be
-// under way waits until nothing else is.
-func (g *Grant) MayPrefill(u *Use, class int, tokens uint32) bool {
+// MayPrefill is MaySlot for the tokens of one more request, whatever their number: the last one may
+// go beyond what is granted. Otherwise a small part would be no use to a large prompt, and a part
+// that is not a multiple of the prompts would never be used up.
+func (g *Grant) MayPrefill(u *Use, class int) bool {
 	var granted, used [policy.Classes]uint32
 	for c := range used {
 		granted[c], used[c] = g.Class[c].Prefill, u.Class[c].Prefill
 	}
-	return may(g.Total.Prefill, &granted, &used, class, tokens, true)
+	return may(g.Total.Prefill, &granted, &used, class)
 }
 
-// may decides for one resource. Each class is charged to its own part first and then to the parts
-// of the classes below it; a class may take what doesn't make more of the use uncovered. So a
-// class whose part was taken away drains without standing in the way of the others. With alone,
-// a need that is larger than a part is met while nothing of it is in use.
-func may(total uint32, granted, used *[policy.Classes]uint32, class int, need uint32, alone bool) bool {
+// may decides for one resource whether there is room for one more. Each class is charged to its
+// own part first and then to the parts of the classes below it; a class may take what doesn't make
+// more of the use uncovered. So a class whose part was taken away drains without standing in the
+// way of the others.
+func may(total uint32, granted, used *[policy.Classes]uint32, class int) bool {
 	if total == NoLimit {
 		return true
 	}
@@ -85,13 +86,7 @@ func may(total uint32, granted, used *[policy.Classes]uint32, class int, need ui
 			above = max(above, suffix)
 		}
 	}
-	if inUse == 0 && alone && total > 0 {
-		return class == 0 || granted[class] > 0
-	}
-	if inUse+int64(need) > int64(total) {
-		return false
-	}
-	return class == 0 || above+int64(need) <= uncovered || alone && used[class] == 0 && granted[class] > 0
+	return inUse < int64(total) && (class == 0 || above < uncovered)
 }
 
 // sub is a - b, and 0 where that is negative.
@@ -100,4 +95,26 @@ func sub[T uint32 | uint64](a, b T) T {
 		return 0
 	}
 	return a - b
+}
+
+// Nobody stands for a class in which nobody waits, in the needs that Turn takes.
+const Nobody = NoLimit
+
+// Turn is the class whose first waiter gets the next slot, -1 for none; need is what that waiter
+// has to prefill, or Nobody. First comes who has not got its own part, P0 before P1; only then,
+// in the same order, who takes what others leave. So no class with a share waits behind one that
+// has more than its own.
+func (g *Grant) Turn(u *Use, need *[policy.Classes]uint32) int {
+	for c := range len(need) - 1 {
+		own := u.Class[c].Slots < g.Class[c].Slots && u.Class[c].Prefill < g.Class[c].Prefill
+		if need[c] != Nobody && own && g.May(u, c, need[c]) {
+			return c
+		}
+	}
+	for c := range need {
+		if need[c] != Nobody && g.May(u, c, need[c]) {
+			return c
+		}
+	}
+	return -1
 }
