@@ -36,6 +36,9 @@ type Config struct {
 	Listener net.Listener
 	// Token guards everything but /healthz and /readyz.
 	Token string
+	// HeartbeatToken is one for engines and agents: it opens POST /v1/heartbeat and
+	// nothing else. Empty: they use Token.
+	HeartbeatToken string
 	// Insecure allows to listen beyond loopback without a token.
 	Insecure bool
 
@@ -184,8 +187,13 @@ func (c *Config) validate() error {
 	if !table6to16(c.Publish.MinBits) || !table6to16(c.Publish.MaxBits) {
 		bad("table", "no such size class", "min_bits and max_bits are 6, 8, 10, 12, 14 or 16")
 	}
-	if strings.TrimSpace(c.Token) != c.Token || strings.ContainsAny(c.Token, "\r\n") {
-		bad("token", "has white space at an end or a line break", "write the token without it")
+	for field, token := range map[string]string{"token": c.Token, "heartbeat_token": c.HeartbeatToken} {
+		if strings.TrimSpace(token) != token || strings.ContainsAny(token, "\r\n") {
+			bad(field, "has white space at an end or a line break", "write the token without it")
+		}
+	}
+	if c.HeartbeatToken != "" && c.Token == "" {
+		bad("heartbeat_token", "given without token", "set token too, or everything is open anyway")
 	}
 	return errors.Join(errs...)
 }
@@ -226,6 +234,8 @@ type fileConfig struct {
 	Listen       string           `yaml:"listen"`
 	Token        string           `yaml:"token"`
 	TokenFile    string           `yaml:"token_file"`
+	BeatToken    string           `yaml:"heartbeat_token"`
+	BeatFile     string           `yaml:"heartbeat_token_file"`
 	Insecure     bool             `yaml:"insecure"`
 	Workers      []discovery.Spec `yaml:"workers"`
 	WorkersFile  string           `yaml:"workers_file"`
@@ -280,7 +290,7 @@ func ParseConfig(source string, data []byte) (Config, error) {
 		}
 	}
 	c := Config{
-		Listen: f.Listen, Token: f.Token, Insecure: f.Insecure, Workers: f.Workers, WorkersFile: f.WorkersFile, PolicyFile: f.PolicyFile,
+		Listen: f.Listen, Token: f.Token, HeartbeatToken: f.BeatToken, Insecure: f.Insecure, Workers: f.Workers, WorkersFile: f.WorkersFile, PolicyFile: f.PolicyFile,
 		Discovery: f.Discovery, ReadInterval: f.ReadInterval, CoalesceInterval: f.CoalesceInterval, LoadsInterval: f.LoadsInterval,
 		StateFile: f.StateFile, StateInterval: f.StateInterval, Learn: f.Learn, HealAfter: f.HealAfter,
 		Health: discovery.HealthConfig{
@@ -290,17 +300,11 @@ func ParseConfig(source string, data []byte) (Config, error) {
 		Index:   index.Config{MaxBytes: f.Index.MaxBytes},
 		Publish: publish.Config{MinBits: f.Table.MinBits, MaxBits: f.Table.MaxBits},
 	}
-	if f.TokenFile != "" {
-		if f.Token != "" {
-			return Config{}, discovery.Problem{Source: source, Field: "token_file", What: "given beside token", Remedy: "keep one"}
-		}
-		token, err := os.ReadFile(f.TokenFile)
-		if err != nil {
-			return Config{}, fmt.Errorf("read token_file: %w", err)
-		}
-		if c.Token = strings.TrimSpace(string(token)); c.Token == "" {
-			return Config{}, discovery.Problem{Source: source, Field: "token_file", What: f.TokenFile + " is empty", Remedy: "write the token into it, or drop token_file"}
-		}
+	if err := readToken(source, "token", f.TokenFile, &c.Token); err != nil {
+		return Config{}, err
+	}
+	if err := readToken(source, "heartbeat_token", f.BeatFile, &c.HeartbeatToken); err != nil {
+		return Config{}, err
 	}
 	if f.Policy != nil {
 		text, err := yaml.Marshal(f.Policy)
@@ -310,4 +314,24 @@ func ParseConfig(source string, data []byte) (Config, error) {
 		c.Policy = text
 	}
 	return c, nil
+}
+
+// readToken reads the file of a token, where one is named. key is that of the
+// token itself.
+func readToken(source, key, path string, token *string) error {
+	if path == "" {
+		return nil
+	}
+	field := key + "_file"
+	if *token != "" {
+		return discovery.Problem{Source: source, Field: field, What: "given beside " + key, Remedy: "keep one"}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", field, err)
+	}
+	if *token = strings.TrimSpace(string(text)); *token == "" {
+		return discovery.Problem{Source: source, Field: field, What: path + " is empty", Remedy: "write the token into it, or drop " + field}
+	}
+	return nil
 }

@@ -93,6 +93,7 @@ policy:
 		"unknown subkey":  {"listen: 127.0.0.1:0\nhealth:\n  pth: /x", "line 3"},
 		"no unit":         {"coalesce_interval: fast", "line 1"},
 		"two tokens":      {"token: a\ntoken_file: b", "token_file"},
+		"two for beats":   {"heartbeat_token: a\nheartbeat_token_file: b", "heartbeat_token_file: given beside heartbeat_token"},
 		"token file lost": {"token_file: " + filepath.Join(dir, "nope"), "nope"},
 	} {
 		if _, err := ParseConfig("control.yaml", []byte(x.text)); err == nil || !strings.Contains(err.Error(), x.want) {
@@ -125,6 +126,8 @@ func TestWhatCantWorkIsRefusedBeforeAnythingRuns(t *testing.T) {
 		"odd size class":      {Config{Publish: publish.Config{MinBits: 7}}, "min_bits"},
 		"state in no folder":  {Config{StateFile: filepath.Join(bad, "state")}, "state_file"},
 		"token with newline":  {Config{Token: "a\nb"}, "token"},
+		"beats without token": {Config{HeartbeatToken: "a"}, "heartbeat_token"},
+		"beats with newline":  {Config{Token: "t", HeartbeatToken: "a\nb"}, "heartbeat_token"},
 		"bad list file":       {Config{WorkersFile: bad}, "bad.yaml:2: workers[0].address"},
 		"missing list file":   {Config{WorkersFile: bad + "x"}, "bad.yamlx"},
 		"bad list":            {Config{Workers: []discovery.Spec{{Address: "x"}}}, "workers[0].address"},

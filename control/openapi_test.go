@@ -40,7 +40,7 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 	covered := map[string]bool{}
 	file, hash := wpv(t, t.TempDir(), "a.wpv", "el")
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta), Token: "secret"})
+		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta), Token: "secret", HeartbeatToken: "beats"})
 		try := func(name, method, path, contentType string, body []byte, token string, want int) {
 			t.Helper()
 			req := httptest.NewRequest(method, "http://control"+path, bytes.NewReader(body))
@@ -123,6 +123,8 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 		try("heartbeat of unknown key", "POST", "/v1/heartbeat", json, beat(`"sequence":4,"loads":{}`), token, 400)
 		try("heartbeat over 1", "POST", "/v1/heartbeat", json, beat(`"sequence":4,"load":{"kv_share":50}`), token, 400)
 		try("heartbeat as text", "POST", "/v1/heartbeat", "text/plain", beat(`"sequence":4`), token, 415)
+		try("heartbeat with its own token", "POST", "/v1/heartbeat", json, beat(`"sequence":5`), "beats", 200)
+		try("anything else with it", "GET", "/v1/status", "", nil, "beats", 401)
 		try("heartbeat without token", "POST", "/v1/heartbeat", json, beat(`"sequence":4`), "", 401)
 		try("batch without token", "POST", "/v1/batch", octets, g.frame(nil, record), "", 401)
 		try("off", "POST", "/v1/mode", json, []byte(`{"off":true}`), token, 200)
@@ -167,8 +169,8 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 			"huge batch":       {"POST", "/v1/batch", octets, strings.Repeat("x", 5<<20), 413},
 			"huge list":        {"PUT", "/v1/workers", json, strings.Repeat(" ", 5<<20), 413},
 			"huge heartbeat":   {"POST", "/v1/heartbeat", json, strings.Repeat(" ", 9<<20), 413},
-			"path that falls":  {"POST", "/v1/heartbeat", json, string(beat(`"sequence":5,"cache":{"paths":[[{"fingerprint":"00000000000000aa","units":4},{"fingerprint":"00000000000000ab","units":4}]]}`)), 400},
-			"no fingerprint":   {"POST", "/v1/heartbeat", json, string(beat(`"sequence":5,"cache":{"removed":["0000000000000000"]}`)), 400},
+			"path that falls":  {"POST", "/v1/heartbeat", json, string(beat(`"sequence":6,"cache":{"paths":[[{"fingerprint":"00000000000000aa","units":4},{"fingerprint":"00000000000000ab","units":4}]]}`)), 400},
+			"no fingerprint":   {"POST", "/v1/heartbeat", json, string(beat(`"sequence":6,"cache":{"removed":["0000000000000000"]}`)), 400},
 		} {
 			status, body := b.do(c.method, c.path, []byte(c.body), c.kind)
 			var e struct {

@@ -27,7 +27,7 @@ func TestTheREADMEShowsWhatIsAccepted(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	shown, err := ParseConfig("README.md", []byte(strings.Replace(block(1), "/etc/warmpath/token", token, 1)))
+	shown, err := ParseConfig("README.md", []byte(strings.NewReplacer("/etc/warmpath/token", token, "/etc/warmpath/heartbeat-token", token).Replace(block(1))))
 	if err != nil {
 		t.Fatal(err)
 	}

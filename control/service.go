@@ -132,7 +132,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	s.metrics = newMetrics(s)
 	s.handler = s.metrics.instrument(api.New(s, api.Config{
-		Token: cfg.Token, OpenAPI: docs.OpenAPI, Metrics: s.metrics.handler(), Log: s.log,
+		Token: cfg.Token, HeartbeatToken: cfg.HeartbeatToken, OpenAPI: docs.OpenAPI, Metrics: s.metrics.handler(), Log: s.log,
 		MaxBatchBytes: ingest.MaxBatchBytes, MaxDocumentBytes: discovery.MaxListBytes, MaxHeartbeatBytes: heartbeat.MaxBytes,
 	}))
 	return s, nil

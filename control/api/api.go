@@ -69,10 +69,12 @@ func (f *Failure) Error() string { return f.Message }
 
 // Config of the handler.
 type Config struct {
-	Token   string // "" lets everybody in
-	OpenAPI []byte
-	Metrics http.Handler
-	Log     *slog.Logger
+	Token string // "" lets everybody in
+	// HeartbeatToken opens POST /v1/heartbeat and nothing else; "" none.
+	HeartbeatToken string
+	OpenAPI        []byte
+	Metrics        http.Handler
+	Log            *slog.Logger
 	// They bound the bodies.
 	MaxBatchBytes, MaxDocumentBytes, MaxHeartbeatBytes int64
 }
@@ -88,16 +90,15 @@ const (
 
 type handler struct {
 	Config
-	c      Control
-	digest [sha256.Size]byte
+	c Control
 }
 
 // New returns the handler.
 func New(c Control, cfg Config) http.Handler {
-	h := &handler{Config: cfg, c: c, digest: sha256.Sum256([]byte(cfg.Token))}
+	h := &handler{Config: cfg, c: c}
 	mux := http.NewServeMux()
 	open := func(pattern string, f http.HandlerFunc) { mux.HandleFunc(pattern, f) }
-	guarded := func(pattern string, f http.HandlerFunc) { mux.HandleFunc(pattern, h.guard(f)) }
+	guarded := func(pattern string, f http.HandlerFunc) { mux.HandleFunc(pattern, h.guard(f, cfg.Token)) }
 	open("GET /healthz", h.healthz)
 	open("GET /readyz", h.readyz)
 	guarded("GET /openapi.yaml", h.openapi)
@@ -108,7 +109,7 @@ func New(c Control, cfg Config) http.Handler {
 	guarded("GET /v1/table/top", h.top)
 	guarded("GET /v1/vocabulary/{hash}", h.vocabulary)
 	guarded("POST /v1/batch", h.batch)
-	guarded("POST /v1/heartbeat", h.heartbeat)
+	mux.HandleFunc("POST /v1/heartbeat", h.guard(h.heartbeat, cfg.Token, cfg.HeartbeatToken))
 	guarded("GET /v1/status", h.status)
 	guarded("POST /v1/mode", h.mode)
 	guarded("GET /v1/workers", h.workers)
@@ -127,16 +128,26 @@ func New(c Control, cfg Config) http.Handler {
 	})
 }
 
-// guard asks for the token. Digests are compared, so neither content nor length
-// of the token shows in the time it takes.
-func (h *handler) guard(next http.HandlerFunc) http.HandlerFunc {
+// guard asks for one of the tokens. Digests are compared, so neither content nor
+// length of a token shows in the time it takes.
+func (h *handler) guard(next http.HandlerFunc, tokens ...string) http.HandlerFunc {
 	if h.Token == "" {
 		return next
+	}
+	var digests [][sha256.Size]byte
+	for _, token := range tokens {
+		if token != "" {
+			digests = append(digests, sha256.Sum256([]byte(token)))
+		}
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		given := sha256.Sum256([]byte(token))
-		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(given[:], h.digest[:]) != 1 {
+		known := 0
+		for i := range digests {
+			known |= subtle.ConstantTimeCompare(given[:], digests[i][:])
+		}
+		if !strings.EqualFold(scheme, "Bearer") || known != 1 {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="warmpath-control"`)
 			h.fail(w, &Failure{http.StatusUnauthorized, "unauthorized", "missing or wrong bearer token", "send Authorization: Bearer <token>, the token the control service was started with"})
 			return
