@@ -69,7 +69,7 @@ GET /healthz says what the engine and the control service answered last. It is
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with it, for want of a file")
 	f.StringVar(&engineTokenEnv, "engine-token-env", "WARMPATH_ENGINE_TOKEN", "environment variable with the engine's bearer token")
 	f.StringVar(&cfg.MetricsPath, "metrics-path", "/metrics", "path of the engine's metrics")
-	f.StringVar(&listen, "listen", "127.0.0.1:8790", "address of /healthz; empty for none")
+	f.StringVar(&listen, "listen", "127.0.0.1:8790", "address of /healthz (:8790 for a kubelet); empty for none")
 	f.DurationVar(&cfg.Interval, "interval", time.Second, "between two heartbeats, less up to a tenth of jitter")
 	f.IntVar(&cfg.MaxRunning, "max-running", 0, "the engine's batch limit (vLLM --max-num-seqs); 0 as the worker list says")
 	f.IntVar(&cfg.QueueLimit, "queue-limit", 0, "how many requests the engine lets wait; 0 as the worker list says")

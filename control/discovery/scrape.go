@@ -149,19 +149,23 @@ func (l *Load) take(kind metricKind, metrics []*dto.Metric) {
 	}
 }
 
-// configured reads an engine's info metric, whose labels are its settings.
+// configured reads an engine's info metric, whose labels are its settings. Every
+// rank has one: kv_cache_size_tokens is the rank's own, while num_gpu_blocks is
+// that of all ranks together.
 func (f *Facts) configured(metrics []*dto.Metric) {
 	f.CachingOff = len(metrics) > 0
+	var sizes, blocks float64
 	for _, m := range metrics {
 		f.CachingOff = f.CachingOff && label(m, "enable_prefix_caching") == "False"
 		block := number(m, "block_size", "page_size")
 		f.BlockTokens = max(f.BlockTokens, clampInt(block))
-		tokens := number(m, "kv_cache_size_tokens")
-		if tokens == 0 {
-			tokens = block * number(m, "num_gpu_blocks", "num_pages")
-		}
-		f.CapacityTokens = clampTokens(float64(f.CapacityTokens) + tokens)
+		sizes += number(m, "kv_cache_size_tokens")
+		blocks = max(blocks, block*number(m, "num_gpu_blocks", "num_pages"))
 	}
+	if sizes == 0 {
+		sizes = blocks
+	}
+	f.CapacityTokens = max(f.CapacityTokens, clampTokens(sizes))
 }
 
 // rankLabels name the data-parallel rank of a sample: vLLM's and SGLang's.

@@ -27,6 +27,10 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 			"vllm:num_requests_waiting 2\nvllm:num_requests_swapped 3\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\",enable_prefix_caching=\"True\"} 1\n",
 			Load{Waiting: 5, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 16}},
 		},
+		"vllm, two ranks of an older one": {
+			"vllm:cache_config_info{engine=\"0\",block_size=\"16\",num_gpu_blocks=\"400\"} 1\nvllm:cache_config_info{engine=\"1\",block_size=\"16\",num_gpu_blocks=\"400\"} 1\n",
+			Load{Facts: Facts{CapacityTokens: 6400, BlockTokens: 16}},
+		},
 		"vllm without a prefix cache": {
 			"vllm:cache_config_info{block_size=\"32\",num_gpu_blocks=\"None\",kv_cache_size_tokens=\"4096\",enable_prefix_caching=\"False\"} 1\n",
 			Load{Facts: Facts{CapacityTokens: 4096, BlockTokens: 32, CachingOff: true}},
