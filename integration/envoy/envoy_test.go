@@ -28,6 +28,7 @@ func column(r *rig) {
 	if r.t.Failed() {
 		r.t.Fatal("nothing is steered: the other scenarios would prove nothing")
 	}
+	r.scenario("warmpath doctor finds the example well", doctorFindsItWell)
 	r.scenario("second turn lands where the first went and counts as a hit", secondTurnReturns)
 	r.scenario("model chooses pool and cluster", modelChoosesPool)
 	r.scenario("clients cannot name an endpoint", clientsCannotNameAnEndpoint)
