@@ -193,17 +193,23 @@ func (g *Gate) takeSlot(t *Ticket, w *quota.Waiter, force bool, now int64) outco
 // fits tells whether the cell at hand has a slot for a request with so much to
 // prefill.
 func (g *Gate) fits(class uint8, need uint32, now int64) bool {
-	c := &g.cell
-	use, grant := c.use(), c.grant()
-	level := g.lease.level(now)
-	switch {
-	case level == quota.Alone || g.lease.newer(c.Term, c.Lease): // it doesn't speak of this pool
+	use, grant := g.cell.use(), g.cell.grant()
+	switch g.level(now) {
+	case quota.Alone:
 		l := &g.settings.Level2
 		return l.Pass || use.Class[0].Slots+use.Class[1].Slots+use.Class[2].Slots < uint32(l.Slots)
-	case level == quota.AtFloor:
+	case quota.AtFloor:
 		grant = grant.AtFloor()
 	}
 	return grant.May(&use, int(class), need)
+}
+
+// level is how much is known of the pool whose cell is at hand.
+func (g *Gate) level(now int64) quota.Level {
+	if g.lease.newer(g.cell.Term, g.cell.Lease) {
+		return quota.Alone // the lease doesn't speak of it
+	}
+	return g.lease.level(now)
 }
 
 // better is the position in the cell at hand of the queue whose best should have

@@ -163,7 +163,7 @@ func (p *pool) unblock() {
 // admitted counts a request that goes on.
 func (g *Gate) admitted(t *Ticket, now int64) {
 	g.metrics.Inc(metrics.Admitted, int(t.Class))
-	g.metrics.Inc(metrics.AdmittedAt, int(g.lease.level(now)))
+	g.metrics.Inc(metrics.AdmittedAt, int(g.level(now)))
 }
 
 // refused counts a request that is turned away, and gives back what it had.

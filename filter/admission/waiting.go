@@ -59,7 +59,7 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 func (g *Gate) ahead(class uint8, need uint32, now int64) time.Duration {
 	c := &g.cell
 	rate := c.Limits[whole].TokensPerSecond
-	if rate == 0 || g.lease.level(now) != quota.Leased {
+	if rate == 0 || g.level(now) != quota.Leased {
 		return 0
 	}
 	tokens := uint64(need)

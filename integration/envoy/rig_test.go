@@ -51,6 +51,7 @@ type rig struct {
 	proxy   *envoyrun.Proxy
 	client  *http.Client
 
+	policy         string // file; empty: the shipped one
 	controlAddress string
 	control        *control.Service
 	stopControl    func()
@@ -128,7 +129,10 @@ func (r *rig) startControl() {
 	if config.Workers, err = discovery.Parse("workers.yaml", list); err != nil {
 		r.t.Fatal(err)
 	}
-	config.WorkersFile, config.PolicyFile = "", r.examplePath("policy.yaml")
+	config.WorkersFile, config.PolicyFile = "", r.policy
+	if r.policy == "" {
+		config.PolicyFile = r.examplePath("policy.yaml")
+	}
 	config.Listen = r.controlAddress
 	service, err := control.New(config)
 	if err != nil {
