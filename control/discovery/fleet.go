@@ -179,16 +179,17 @@ func (f *Fleet) RestoreDone(now time.Time) {
 	}
 }
 
-// Refs returns what a state file should keep, by address.
+// Refs returns what a state file should keep: the refs of workers, and those
+// that rest, which gateways may know still after a restart.
 func (f *Fleet) Refs() []Ref {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := make([]Ref, 0, len(f.workers))
-	for _, addr := range sortedKeys(f.workers) {
-		if w := f.workers[addr]; w.Ref != 0 {
-			out = append(out, Ref{Identity: w.identity(), Ref: w.Ref, Drained: f.drained[addr]})
-		}
+	out := make([]Ref, 0, len(f.refs.ref))
+	for id, ref := range f.refs.ref {
+		w := f.workers[id.Address]
+		out = append(out, Ref{Identity: id, Ref: ref, Drained: w != nil && w.Ref == ref && f.drained[id.Address]})
 	}
+	slices.SortFunc(out, func(a, b Ref) int { return cmp.Compare(a.Ref, b.Ref) })
 	return out
 }
 

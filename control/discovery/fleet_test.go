@@ -334,4 +334,24 @@ func TestRefsOfAStateFileComeBack(t *testing.T) {
 	if w := l.worker(one); w.Ref == 17 {
 		t.Error("another process got the old ref")
 	}
+	// The old one rests, over another restart too.
+	saved := l.f.Refs()
+	if len(saved) != 2 || saved[0] != (Ref{Identity{one, "default", 5000}, 17, false}) && saved[1] != (Ref{Identity{one, "default", 5000}, 17, false}) {
+		t.Fatalf("%+v", saved)
+	}
+	again := newLive()
+	for _, r := range saved {
+		if !again.f.RestoreRef(r) {
+			t.Errorf("%+v refused", r)
+		}
+	}
+	again.f.RestoreDone(again.now)
+	again.list(t, Spec{Address: one})
+	again.up(one, Load{StartedMillis: 6000})
+	if w := again.worker(one); w.Ref != l.worker(one).Ref || w.State != Draining {
+		t.Errorf("%+v", w)
+	}
+	if n := again.f.Release(0, idle, again.now.Add(time.Hour)); n != 1 {
+		t.Errorf("%d refs rest before a table without them was published", n)
+	}
 }

@@ -4,6 +4,9 @@ package kubernetes
 
 import (
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,6 +81,51 @@ func TestEndpointsOfAServiceComeDrainAndGoWithinASecond(t *testing.T) {
 	t.Logf("an endpoint changes: %v", all)
 	if all.worst() > soon {
 		t.Errorf("an endpoint changes: %v", all)
+	}
+}
+
+// TestARolloutOfManyPodsIsFollowed replaces 200 pods at once.
+func TestARolloutOfManyPodsIsFollowed(t *testing.T) {
+	ns := namespace(t, "rollout")
+	f := follow(t, discovery.Kubernetes{Namespace: ns, Pods: "app=vllm", Ports: []uint16{8000}})
+	f.await("")
+	const n, atOnce = 200, 16
+	subnet := map[string]string{"a": "10.77.7.", "b": "10.77.8."}
+	// all does something to every pod of a revision, several at a time.
+	all := func(revision string, do func(name, ip string)) {
+		group, limit := sync.WaitGroup{}, make(chan struct{}, atOnce)
+		for i := range n {
+			limit <- struct{}{}
+			group.Go(func() {
+				defer func() { <-limit }()
+				do(fmt.Sprint(revision, i), fmt.Sprint(subnet[revision], i))
+			})
+		}
+		group.Wait()
+	}
+	addresses := func(revision string) string {
+		var out []string
+		for i := range n {
+			out = append(out, fmt.Sprint(subnet[revision], i, ":8000"))
+		}
+		slices.Sort(out)
+		return strings.Join(out, ", ")
+	}
+	for _, revision := range []string{"a", "b"} {
+		begin := time.Now()
+		all(revision, func(name, ip string) {
+			pod(t, ns, name, "{app: vllm}")
+			status(t, ns, name, ip, true)
+		})
+		if revision == "b" {
+			all("a", func(name, _ string) { end(t, ns, name, 0) })
+		}
+		written := time.Since(begin)
+		took := f.await(addresses(revision))
+		t.Logf("revision %s: written in %v, the list was whole %v later", revision, written.Round(time.Millisecond), took.Round(time.Millisecond/10))
+		if took > soon {
+			t.Errorf("the list was whole %v after the last write", took)
+		}
 	}
 }
 

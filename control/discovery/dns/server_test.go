@@ -24,15 +24,8 @@ type server struct {
 func startServer(t *testing.T, zone map[string][]string) *server {
 	t.Helper()
 	s := &server{zone: zone, queries: map[string]int{}}
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	packets, stream := listen(t)
 	s.addr = packets.LocalAddr().String()
-	stream, err := net.Listen("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, d := range []*dns.Server{{PacketConn: packets, Handler: s}, {Listener: stream, Handler: s}} {
 		started, ended := make(chan struct{}), make(chan struct{})
 		d.NotifyStartedFunc = func() { close(started) }
@@ -47,6 +40,24 @@ func startServer(t *testing.T, zone map[string][]string) *server {
 		})
 	}
 	return s
+}
+
+// listen takes a port that is free for both protocols.
+func listen(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for range 100 {
+		packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := net.Listen("tcp", packets.LocalAddr().String())
+		if err == nil {
+			return packets, stream
+		}
+		_ = packets.Close() // somebody has it for TCP
+	}
+	t.Fatal("no port is free for both UDP and TCP")
+	return nil, nil
 }
 
 func (s *server) set(change func(*server)) {
