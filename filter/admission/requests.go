@@ -22,7 +22,7 @@ const (
 // A reason other than None turns it away at once. Where only some pools refuse,
 // the refusal waits for the body, which names the pool.
 func (g *Gate) Arrive(t *Ticket, who Identity, now int64) quota.Reason {
-	*t = Ticket{Tenant: who.Tenant, Class: who.Class, Bypass: who.Bypass, known: true}
+	*t = Ticket{Tenant: who.Tenant, Class: who.Class, Bypass: who.Bypass, asked: true, known: true}
 	g.Retries.Request(g.settings.RetryBudget)
 	if t.Bypass {
 		return g.arriveBypass(t, now)

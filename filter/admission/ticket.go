@@ -15,7 +15,8 @@ type Ticket struct {
 	// RetryAfter is how many seconds a refused client should wait at least.
 	RetryAfter int
 
-	known    bool         // Arrive has seen it
+	asked    bool         // Arrive has seen it
+	known    bool         // and it may still have something
 	tenant   bool         // it has a slot of its tenant, or of the bypass
 	pending  quota.Reason // it waits for that of its tenant's lease
 	denied   quota.Reason // to be said when the pool is known
@@ -31,6 +32,9 @@ type Ticket struct {
 
 // Waits tells whether the request is in a queue.
 func (t *Ticket) Waits() bool { return t.waiter.Waits() }
+
+// Asked tells whether the gate has ever seen the request.
+func (t *Ticket) Asked() bool { return t.asked }
 
 // Entered tells whether the request has been asked for at its pool; Queued that
 // it has waited there.

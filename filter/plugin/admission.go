@@ -142,7 +142,7 @@ func (s *stream) leave(uncached int64) {
 
 // explainAdmission appends whose the request is and how long it has waited.
 func (s *stream) explainAdmission(b []byte) []byte {
-	if !s.ticket.Known() {
+	if !s.ticket.Asked() {
 		return b
 	}
 	b = append(b, " class=p"...)
