@@ -48,7 +48,7 @@ type Encoder struct {
 	pairs  []uint32                        // index of the token of two ASCII bytes, by first<<7 | second
 	chars  []char                          // cache of characters of more than a byte
 	spans  []span                          // cache of short parts of pieces
-	cache  [][2]entry                      // two places for each hash, the newer one first
+	cache  [][2]entry                      // two places for each hash: the second for what is new, the first for what came again there
 	shift  uint8                           // 64 - bits of the cache
 	memo   memo
 
@@ -63,7 +63,7 @@ type Encoder struct {
 // entry of the cache of short pieces: up to 15 bytes and up to 4 ids.
 type entry struct {
 	// low holds the first 8 bytes of the piece, high the rest; high's top byte is
-	// count of ids << 4 | length of the piece, 0 for an unused entry.
+	// again | count of ids << 4 | length of the piece, 0 for an unused entry.
 	low, high uint64
 	ids       [4]uint32
 }
@@ -71,7 +71,8 @@ type entry struct {
 const (
 	cachedBytes = 15
 	cachedIDs   = 4
-	keyMask     = 0x0fffffffffffffff // of high, without the count
+	keyMask     = 0x0fffffffffffffff // of high, without again and the count
+	again       = 1 << 63            // of high in the second place: the piece came again
 )
 
 // New returns an encoder. It allocates all that it will need for ordinary texts: about 0.4 MB
@@ -438,16 +439,19 @@ func (e *Encoder) run(dst []uint32, text []byte, at, end int) ([]uint32, int, bo
 				have := len(dst)
 				dst = e.piece(dst, text[at:end])
 				if count := len(dst) - have; count <= cachedIDs && count > 0 {
-					set[1] = set[0]
-					set[0].low, set[0].high = low, high|uint64(count)<<60
-					copy(set[0].ids[:], dst[have:])
+					if set[1].high&again != 0 {
+						set[0] = set[1]
+					}
+					set[1].low, set[1].high = low, high|uint64(count)<<60
+					copy(set[1].ids[:], dst[have:])
 				}
 				at = end
 				continue
 			}
+			slot.high |= again
 		}
 		dst = append(dst, slot.ids[0])
-		if count := slot.high >> 60; count > 1 {
+		if count := slot.high >> 60 & 7; count > 1 {
 			dst = append(dst, slot.ids[1:count]...)
 		}
 		at = end
