@@ -135,7 +135,6 @@ func TestARefIsFreedOnlyWhenNoGatewayCanMistakeIt(t *testing.T) {
 		if err := b.s.SetWorkers(specs("10.0.0.1:8000")); err != nil {
 			t.Fatal(err)
 		}
-		flight = []wire.InFlight{{Ref: gone, Requests: 1}}
 		pass(3 * time.Minute)
 		if n := b.status().RefsResting; n != 1 {
 			t.Fatalf("%d refs rest while a gateway is silent", n)
@@ -146,6 +145,8 @@ func TestARefIsFreedOnlyWhenNoGatewayCanMistakeIt(t *testing.T) {
 		if n := b.status().RefsResting; n != 1 {
 			t.Fatalf("%d refs rest while a gateway has an old table", n)
 		}
+		flight = []wire.InFlight{{Ref: gone, Requests: 1}}
+		pass(10 * time.Second)
 		silent.catchUp()
 		silent.send(nil)
 		pass(time.Minute)

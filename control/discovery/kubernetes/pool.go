@@ -21,7 +21,6 @@ var poolResource = schema.GroupVersionResource{Group: "inference.networking.k8s.
 // inferencePool is what matters of an InferencePool: which pods, and at which
 // ports. Several ports are ranks of one engine.
 type inferencePool struct {
-	name     string
 	selector string
 	ports    []uint16
 }
@@ -35,7 +34,7 @@ func readPool(u *unstructured.Unstructured) (inferencePool, error) {
 	if len(match) == 0 {
 		return inferencePool{}, errors.New("spec.selector.matchLabels is empty")
 	}
-	out := inferencePool{name: u.GetName(), selector: labels.SelectorFromSet(match).String()}
+	out := inferencePool{selector: labels.SelectorFromSet(match).String()}
 	ports, _, err := unstructured.NestedSlice(u.Object, "spec", "targetPorts")
 	if err != nil {
 		return inferencePool{}, err
@@ -55,15 +54,15 @@ func readPool(u *unstructured.Unstructured) (inferencePool, error) {
 }
 
 // poolFinder lists the pods that an InferencePool selects. When it selects
-// others, those of before stay listed until the others are known.
+// others, nothing is told until they are known: the list of before holds.
 type poolFinder struct {
 	source  *Source
 	mirror  *mirror[inferencePool]
 	changed func()
 	selects chan struct{} // the mirror has changed
 
-	mu         sync.Mutex
-	now, later *selection
+	mu       sync.Mutex
+	selected *selection // nil before the pool was seen
 }
 
 // selection is one state of the pool and the pods that it selects.
@@ -97,27 +96,26 @@ func (p *poolFinder) run(ctx context.Context) {
 		case <-p.selects:
 		}
 		pools, _, _, _ := p.mirror.state()
-		i := slices.IndexFunc(pools, func(o inferencePool) bool { return o.name == p.source.cfg.InferencePool })
-		if i < 0 {
+		if len(pools) == 0 || !p.changes(&pools[0]) {
 			continue
 		}
-		pool := pools[i]
+		own, end := context.WithCancel(ctx)
+		next := &selection{pools[0], p.source.pods(pools[0].selector, pools[0].ports, p.changed), end}
+		running.Go(func() { next.pods.run(own) })
 		p.mu.Lock()
-		last := p.now
-		if p.later != nil {
-			last = p.later
+		if p.selected != nil {
+			p.selected.end()
 		}
-		if last == nil || last.pool.selector != pool.selector || !slices.Equal(last.pool.ports, pool.ports) {
-			if p.later != nil {
-				p.later.end()
-			}
-			own, end := context.WithCancel(ctx)
-			p.later = &selection{pool, p.source.pods(pool.selector, pool.ports, p.changed), end}
-			pods := p.later.pods
-			running.Go(func() { pods.run(own) })
-		}
+		p.selected = next
 		p.mu.Unlock()
 	}
+}
+
+// changes tells whether pool selects something else than before.
+func (p *poolFinder) changes(pool *inferencePool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.selected == nil || p.selected.pool.selector != pool.selector || !slices.Equal(p.selected.pool.ports, pool.ports)
 }
 
 func (p *poolFinder) find() (f discovery.Finding, known bool) {
@@ -130,19 +128,10 @@ func (p *poolFinder) find() (f discovery.Finding, known bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.later != nil {
-		if _, known := p.later.pods.find(); known {
-			if p.now != nil {
-				p.now.end()
-			}
-			p.now, p.later = p.later, nil
-		}
-	}
-	if p.now == nil {
-		// The pool can't be read, or its pods aren't known yet.
+	if p.selected == nil {
 		return discovery.Finding{Err: errors.Join(broken...)}, len(broken) > 0
 	}
-	f, known = p.now.pods.find()
+	f, known = p.selected.pods.find()
 	f.Skipped = append(broken, f.Skipped...)
 	return f, known
 }
