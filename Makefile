@@ -159,7 +159,7 @@ bench-routing: ## Play every workload under every routing rule in virtual time (
 	@$(GO) run ./cmd/warmpath sim matrix --json $(BENCH)
 
 .PHONY: bench-table
-bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick)
+bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick); BENCH=-figures: page gets, tokens per MB (JSON)
 	@$(GO) run ./integration/benchtable $(BENCH)
 
 .PHONY: bench-restart

@@ -185,6 +185,10 @@ func (t *Table) Apply(b *Batch, now time.Time) (grew bool) {
 	defer t.mu.Unlock()
 	setsBefore := t.sets.changes
 	epoch := t.epoch
+	// Changes come in order of their pages: without looking ahead the first pages
+	// would be full before the whole table seems so.
+	for coming := t.coming(b); t.grow(coming, maxLoad, now); {
+	}
 	for i := range b.changes {
 		if i%batchChanges == 0 {
 			t.bump()
@@ -203,6 +207,21 @@ func (t *Table) Apply(b *Batch, now time.Time) (grew bool) {
 	}
 	t.wake()
 	return t.epoch != epoch
+}
+
+// coming counts the entries that a batch adds.
+func (t *Table) coming(b *Batch) (n int) {
+	for i := range b.changes {
+		c := &b.changes[i]
+		page, _ := t.page(c.fingerprint, false)
+		switch _, there := page.Lookup(c.fingerprint); {
+		case there && c.n == 0:
+			n--
+		case !there && c.n > 0:
+			n++
+		}
+	}
+	return n
 }
 
 // entry makes the entry of a fingerprint. The set it names is held for it.
@@ -226,7 +245,7 @@ func (t *Table) put(e *table.Entry, now time.Time) {
 			return
 		}
 	}
-	if !replaced && t.grow(t.loadLimit(page), now) {
+	if !replaced && t.grow(1, t.loadLimit(page), now) {
 		page, index = t.page(e.Fingerprint, true)
 	}
 	if !replaced && page.Count() == table.PageEntries && !t.makeRoom(page, index, e) {
@@ -305,11 +324,11 @@ func (t *Table) loadLimit(page table.Page) float64 {
 	return maxLoad
 }
 
-// grow moves to the next size class when the next entry would make pages too
-// full. Gateways have to start anew: a page of one class means nothing in
+// grow moves to the next size class when so many more entries would make pages
+// too full. Gateways have to start anew: a page of one class means nothing in
 // another.
-func (t *Table) grow(load float64, now time.Time) bool {
-	if float64(t.entries+1) <= load*float64(len(t.pages)*table.PageEntries) || t.bits >= t.cfg.MaxBits {
+func (t *Table) grow(more int, load float64, now time.Time) bool {
+	if float64(t.entries+more) <= load*float64(len(t.pages)*table.PageEntries) || t.bits >= t.cfg.MaxBits {
 		return false
 	}
 	old := t.pages

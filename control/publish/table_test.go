@@ -232,6 +232,27 @@ func TestTheTableGrowsBeforePagesAreFullAndGatewaysFollow(t *testing.T) {
 	}
 }
 
+func TestABatchLargerThanTheTableFindsRoomAtOnce(t *testing.T) {
+	x := New(Config{}, start)
+	rng := rand.New(rand.NewPCG(5, 6))
+	fingerprints := make([]uint64, 200_000)
+	for i := range fingerprints {
+		fingerprints[i] = rng.Uint64() | 1
+	}
+	slices.Sort(fingerprints) // as the index drains them
+	var b Batch
+	for _, fp := range fingerprints {
+		b.Add(fp, []uint16{1}, 16)
+	}
+	if !x.Apply(&b, start) {
+		t.Error("the table didn't grow")
+	}
+	// A page may still be full by chance.
+	if s := x.Stats(); s.Bits != 12 || s.Dropped > 20 || s.Entries+int(s.Dropped) != len(fingerprints) {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestAFullPageLosesItsLeastValuableEntry(t *testing.T) {
 	value := map[uint64]float64{}
 	x := New(Config{MinBits: 6, MaxBits: 6, Value: func(fp uint64) float64 { return value[fp] }}, start)

@@ -11,6 +11,10 @@
 // request is answered by the module itself, so that no upstream is in the
 // figures.
 //
+// With -figures no host is started: it tells what lookups of real prompts cost in
+// pages, how many tokens a table covers for its size, and what a million entries
+// take, as JSON.
+//
 // CPU times are those of the proxy process: the machine may be busy with other
 // things. In the wazero host that includes the driver's own small work, the
 // same for both ways, which /nothing measures and the table subtracts.
@@ -43,6 +47,7 @@ type options struct {
 	Alone    time.Duration // how long changes arrive alone
 	Rounds   int           // times that everything is measured
 	Envoy    string        // version
+	Figures  bool          // no hosts: figures of the table itself
 }
 
 func parse(args []string, progress io.Writer) (o options, jsonFile string, err error) {
@@ -58,6 +63,7 @@ func parse(args []string, progress io.Writer) (o options, jsonFile string, err e
 	flags.DurationVar(&o.Alone, "alone", 4*time.Second, "how long changes arrive without lookups")
 	flags.IntVar(&o.Rounds, "rounds", 2, "times that everything is measured, both ways in turn; the least of each time counts")
 	flags.StringVar(&o.Envoy, "envoy", "1.40.0", "version of Envoy")
+	flags.BoolVar(&o.Figures, "figures", false, "print page gets of real prompts, tokens covered per MB and the size of a million entries as JSON, and nothing else")
 	flags.StringVar(&jsonFile, "json", "", "write the figures to this `file` too (- for standard output)")
 	if err := flags.Parse(args); err != nil {
 		return o, "", err
@@ -107,6 +113,13 @@ func run(args []string, out, progress io.Writer) int {
 	}
 	if err != nil {
 		return 2
+	}
+	if o.Figures {
+		if err := printFigures(out, figures{}.measure(12_000, map[int]int{40: 400_000, 1000: 100_000}, 1_000_000)); err != nil {
+			fmt.Fprintln(progress, "benchtable:", err)
+			return 1
+		}
+		return 0
 	}
 	if err := compare(ctx, o, jsonFile, out, progress); err != nil {
 		fmt.Fprintln(progress, "benchtable:", err)

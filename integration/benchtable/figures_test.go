@@ -1,0 +1,24 @@
+package main
+
+import "testing"
+
+func TestRealPromptsAreFoundInFewPages(t *testing.T) {
+	f := figures{}.measure(1500, map[int]int{3: 40_000}, 20_000)
+	for _, l := range f.Lookups {
+		if l.Lookups != 1200 || l.Deepest != 1 || l.Same < 0.9 || l.GetsP90 > lookupBudget {
+			t.Errorf("%+v", l)
+		}
+		if chat := l.Workload != "agents, up to 40 turns"; chat && l.GetsP50 > 12 {
+			t.Errorf("%d gets at the median: %+v", l.GetsP50, l)
+		}
+	}
+	c := f.Covers[0]
+	if c.Tokens < 3*40_000 || c.TokensPerEntry < 50 || c.EntriesDropped > 0 || c.TableBytes < 24*c.Entries {
+		t.Errorf("%+v", c)
+	}
+	for _, h := range f.Entries {
+		if h.Entries+int(h.Dropped) != 20_000 || h.Complete != 1 || (h.SetBytes > 0) != (h.Holders > 6) {
+			t.Errorf("%+v", h)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/table"
+)
+
+// lookupBudget is the module's: pages that one lookup may get.
+const lookupBudget = 24
+
+// lookupFigures say what lookups of real prompts cost and find.
+type lookupFigures struct {
+	Workload    string  `json:"workload"`
+	Lookups     int     `json:"lookups"`
+	Checkpoints float64 `json:"checkpoints_mean"`
+	// Gets are pages asked for, without a VM's cache of pages, which saves more.
+	GetsP50      int     `json:"gets_p50"`
+	GetsP90      int     `json:"gets_p90"`
+	GetsMean     float64 `json:"gets_mean"`
+	GetsFollowUp int     `json:"gets_p50_follow_up"`
+	GetsFirst    int     `json:"gets_p50_first_turn"`
+	GetsAll      float64 `json:"gets_mean_without_budget"`
+	// Deepest is the share of lookups that find the deepest checkpoint that is
+	// there; Same of those that find the longest match of every worker.
+	Deepest float64 `json:"deepest_found"`
+	Same    float64 `json:"all_matches_found"`
+}
+
+// talks are the conversations of a lookup workload, in tokens.
+type talks struct {
+	name                 string
+	tenants              int
+	zipf                 float64
+	system, user, answer int // tokens, mean
+	minTurns, maxTurns   int
+	workers              int
+	spread               float64 // share of requests that go to a worker at random
+}
+
+var lookupTalks = []talks{
+	{"chat, 400 tenants, prompts of 3,500 tokens", 400, 0.6, 2200, 120, 250, 3, 12, 16, 0.1},
+	{"chat, 32 tenants with long system prompts", 32, 1.1, 3500, 120, 250, 3, 12, 16, 0.1},
+	{"chat, one tenant", 1, 0, 2200, 120, 250, 3, 12, 16, 0.1},
+	{"agents, up to 40 turns", 12, 0.8, 3000, 500, 120, 8, 40, 16, 0.1},
+}
+
+// lookupPool is the table as gateways have it, and the same as maps.
+type lookupPool struct {
+	index  *index.Index
+	pages  map[uint32]table.Page
+	sets   map[uint32][]byte
+	bits   uint8
+	truth  map[uint64][]uint16
+	now    time.Time
+	lookup table.Lookup
+}
+
+func newLookupPool(workers int) *lookupPool {
+	p := &lookupPool{index: index.New(index.Config{}), pages: map[uint32]table.Page{}, sets: map[uint32][]byte{}, bits: 14, truth: map[uint64][]uint16{}, now: time.Unix(1_800_000_000, 0)}
+	for ref := 1; ref <= workers; ref++ {
+		p.index.AddWorker(index.WorkerSpec{Ref: uint16(ref), Pool: "p", CapacityTokens: 500_000, BlockTokens: 16})
+	}
+	p.lookup = table.Lookup{Bits: p.bits, Set: func(id uint32) []byte { return p.sets[id] }}
+	return p
+}
+
+// publish carries the changes of the index into the pages.
+func (p *lookupPool) publish() {
+	p.index.Drain(func(c index.Change) {
+		at := table.PageIndex(c.Fingerprint, p.bits)
+		page := p.pages[at]
+		if page == nil {
+			page = make(table.Page, table.PageBytes)
+			page.Init(p.bits, at)
+			p.pages[at] = page
+		}
+		if len(c.Holders) == 0 {
+			page.Remove(c.Fingerprint)
+			delete(p.truth, c.Fingerprint)
+			return
+		}
+		e := table.Entry{Fingerprint: c.Fingerprint}
+		copy(e.Refs[:], c.Holders)
+		if len(c.Holders) > table.InlineRefs {
+			id := uint32(len(p.sets) + 1)
+			bitmap := make([]byte, int(slices.Max(c.Holders))/8+1)
+			for _, ref := range c.Holders {
+				bitmap[ref/8] |= 1 << (ref % 8)
+			}
+			p.sets[id] = bitmap
+			e.SetOverflow(id)
+		}
+		page.Put(&e)
+		p.truth[c.Fingerprint] = slices.Clone(c.Holders)
+	})
+}
+
+// longest is what a lookup should find.
+func (p *lookupPool) longest(path []fingerprint.Checkpoint) (best map[uint16]uint32, deepest uint32) {
+	best = map[uint16]uint32{}
+	for _, c := range path {
+		for _, ref := range p.truth[c.Fingerprint] {
+			best[ref], deepest = c.End, c.End
+		}
+	}
+	return best, deepest
+}
+
+// session is one conversation under way.
+type session struct {
+	tokens []uint32
+	ends   []int // of turns, in tokens
+	turns  int
+}
+
+func (s *session) path() []fingerprint.Checkpoint {
+	var c fingerprint.Chain
+	c.Reset(fingerprint.Salt("p", "m", 0, "", fingerprint.Exact))
+	at := 0
+	for _, end := range s.ends {
+		c.WriteTokens(s.tokens[at:end])
+		c.TurnEnd()
+		at = end
+	}
+	c.WriteTokens(s.tokens[at:])
+	return c.Finish()
+}
+
+func (s *session) say(rng *rand.Rand, mean int) {
+	for range mean/2 + rng.IntN(mean) {
+		s.tokens = append(s.tokens, rng.Uint32N(150_000))
+	}
+	s.ends = append(s.ends, len(s.tokens))
+}
+
+// measureLookups plays conversations against a table that follows, and counts
+// what looking their prompts up takes.
+func measureLookups(t talks, requests int) lookupFigures {
+	rng := rand.New(rand.NewPCG(42, 7))
+	p := newLookupPool(t.workers)
+	systems := make([]session, t.tenants)
+	weights := make([]float64, t.tenants)
+	total := 0.0
+	for i := range systems {
+		systems[i].say(rng, t.system)
+		total += math.Pow(float64(i+1), -t.zipf)
+		weights[i] = total
+	}
+	var open []*session
+	f := lookupFigures{Workload: t.name}
+	var gets, followUp, first []int
+	checkpoints, all := 0, 0
+	for n := range requests {
+		p.now = p.now.Add(40 * time.Millisecond)
+		var s *session
+		if len(open) < 60 {
+			k, _ := slices.BinarySearch(weights, rng.Float64()*total)
+			s = &session{tokens: slices.Clone(systems[k].tokens), ends: slices.Clone(systems[k].ends), turns: t.minTurns + rng.IntN(t.maxTurns-t.minTurns+1)}
+			open = append(open, s)
+		} else {
+			s = open[rng.IntN(len(open))]
+		}
+		fresh := len(s.ends) == 1
+		s.say(rng, t.user)
+		path := slices.Clone(s.path())
+		best, deepest := p.longest(path)
+		matches := p.lookup.Find(path, func(page uint32) table.Page { return p.pages[page] }, lookupBudget, nil)
+		if n >= requests/5 {
+			f.Lookups++
+			checkpoints += len(path)
+			gets = append(gets, p.lookup.Gets())
+			if fresh {
+				first = append(first, p.lookup.Gets())
+			} else {
+				followUp = append(followUp, p.lookup.Gets())
+			}
+			if p.lookup.Deepest() == deepest {
+				f.Deepest++
+			}
+			if sameMatches(matches, best) {
+				f.Same++
+			}
+			p.lookup.Find(path, func(page uint32) table.Page { return p.pages[page] }, fingerprint.MaxCheckpoints, nil)
+			all += p.lookup.Gets()
+		}
+		ref := uint16(1 + rng.IntN(t.workers))
+		if len(matches) > 0 && rng.Float64() >= t.spread {
+			ref = matches[0].Ref
+		}
+		p.index.Dispatch(index.Dispatch{Request: index.RequestID{Gateway: 1, ID: uint64(n)}, Chosen: ref, PromptUnits: uint32(len(s.tokens) / 16), Path: path}, p.now)
+		p.index.Done(index.Done{Request: index.RequestID{Gateway: 1, ID: uint64(n)}, Served: ref, Outcome: index.Complete, CachedTokens: -1, PromptTokens: -1, OutputTokens: -1}, p.now)
+		p.publish()
+		s.say(rng, t.answer)
+		if s.turns--; s.turns == 0 {
+			open = slices.DeleteFunc(open, func(o *session) bool { return o == s })
+		}
+	}
+	f.GetsP50, f.GetsP90, f.GetsMean = quantile(gets, 50), quantile(gets, 90), mean(gets)
+	f.GetsFollowUp, f.GetsFirst = quantile(followUp, 50), quantile(first, 50)
+	f.Checkpoints, f.GetsAll = float64(checkpoints)/float64(f.Lookups), float64(all)/float64(f.Lookups)
+	f.Deepest, f.Same = f.Deepest/float64(f.Lookups), f.Same/float64(f.Lookups)
+	return f
+}
+
+func sameMatches(got []table.Match, want map[uint16]uint32) bool {
+	for _, m := range got {
+		if want[m.Ref] != m.Units {
+			return false
+		}
+	}
+	return len(got) == len(want)
+}
+
+func quantile(values []int, percent int) int {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return values[(len(values)-1)*percent/100]
+}
+
+func mean(values []int) float64 {
+	sum := 0
+	for _, v := range values {
+		sum += v
+	}
+	return float64(sum) / float64(max(len(values), 1))
+}
