@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/hostsim"
+	"github.com/warmpath/warmpath/shared/wire"
 )
 
 // BenchmarkRequest is a whole request through the module in wazero: headers,
@@ -29,6 +30,38 @@ func BenchmarkRequest(b *testing.B) {
 			defer cpu(b)()
 			for b.Loop() {
 				x := p.send(0, post(path), body, 0)
+				x.answer("10.0.0.1:9000", 200, 1, "application/json", `{"usage":{"prompt_tokens":500,"completion_tokens":3}}`)
+			}
+		})
+	}
+}
+
+// BenchmarkAdmission is a request of 1 KB with and without admission in wazero,
+// for a tenant with every kind of limit and for one without.
+func BenchmarkAdmission(b *testing.B) {
+	for _, with := range []string{"none", "class", "tenant"} {
+		b.Run(with, func(b *testing.B) {
+			p := start(b, modules.full, `{}`, 4)
+			p.control.doubts = true
+			tenant := "other"
+			if with != "none" {
+				p.control.leases.settings = `{"enforce":["default"],"identity":{"tenant_header":"x-tenant"},
+					"tenants":{"acme":{"concurrency":64,"requests_per_minute":100000,"uncached_tokens_per_minute":1000000,"index":1}}}`
+				p.control.leases.slots(1000, 1000, 1000, 1000)
+				p.control.leases.tenants[1] = wire.Lease{Tenant: 1, Pool: wire.AnyPool, Class: wire.AnyClass, Slots: 64, Requests: wire.NoCredit, Tokens: wire.NoCredit}
+				p.control.changed()
+			}
+			if with == "tenant" {
+				tenant = "acme"
+			}
+			p.advance(2 * time.Second)
+			body := chat("m", 1000, "hello")
+			for vm := range 4 { // every VM has its share in the cells
+				p.send(vm, post("/v1/chat/completions", "x-tenant", tenant), body, 0)
+			}
+			defer cpu(b)()
+			for b.Loop() {
+				x := p.send(0, post("/v1/chat/completions", "x-tenant", tenant), body, 0)
 				x.answer("10.0.0.1:9000", 200, 1, "application/json", `{"usage":{"prompt_tokens":500,"completion_tokens":3}}`)
 			}
 		})

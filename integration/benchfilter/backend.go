@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/control"
@@ -31,8 +32,9 @@ type backend struct {
 }
 
 // startBackend starts workers and control by the shipped policy; more is YAML
-// that is added to its pool "default".
-func startBackend(ctx context.Context, more string) (*backend, error) {
+// that is added to its pool "default", which then has no mode of its own if that
+// gives one; end is YAML behind the pools.
+func startBackend(ctx context.Context, more, end string) (*backend, error) {
 	root, err := envoyrun.Root()
 	if err != nil {
 		return nil, err
@@ -46,8 +48,14 @@ func startBackend(ctx context.Context, more string) (*backend, error) {
 		if bytes.Count(policy, []byte(pool)) != 1 {
 			return nil, fmt.Errorf("the shipped policy has no pool %q to add to", "default")
 		}
-		policy = bytes.Replace(policy, []byte(pool), []byte(pool+more+"\n"), 1)
+		at := bytes.Index(policy, []byte(pool))
+		own := bytes.Replace(policy[at:], []byte(pool), []byte(pool+more+"\n"), 1)
+		if strings.Contains(more, "mode:") {
+			own = bytes.Replace(own, []byte("  mode: route"), []byte("  #"), 1)
+		}
+		policy = append(policy[:at:at], own...)
 	}
+	policy = append(policy, end...)
 	b := &backend{ports: map[int]int{}, done: make(chan error, 1)}
 	var specs []discovery.Spec
 	for i := range 6 {

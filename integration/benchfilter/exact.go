@@ -48,7 +48,7 @@ func measureExact(ctx context.Context, o options, b *backend, binary, module str
 	if err != nil {
 		return err
 	}
-	tokens, err := startBackend(ctx, fmt.Sprintf("  tokenizer: {file: %q, template: qwen2.5, engine: vllm, parity: 'off'}", file))
+	tokens, err := startBackend(ctx, fmt.Sprintf("  tokenizer: {file: %q, template: qwen2.5, engine: vllm, parity: 'off'}", file), "")
 	if err != nil {
 		return err
 	}

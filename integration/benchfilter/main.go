@@ -32,16 +32,17 @@ import (
 
 // Report is the JSON result. Times are microseconds of CPU.
 type Report struct {
-	Envoy    string       `json:"envoy"`
-	Machine  string       `json:"machine"`
-	CPUs     int          `json:"cpus"`
-	Rounds   int          `json:"rounds"`
-	Requests []bench.Cost `json:"requests"`
-	Exact    []ExactCost  `json:"exact"`
-	Streams  []StreamCost `json:"streams"`
-	Idle     []IdleCost   `json:"idle"`
-	Wazero   []WazeroCost `json:"wazero"`
-	Passed   bool         `json:"passed"` // every figure that has a budget keeps it
+	Envoy     string          `json:"envoy"`
+	Machine   string          `json:"machine"`
+	CPUs      int             `json:"cpus"`
+	Rounds    int             `json:"rounds"`
+	Requests  []bench.Cost    `json:"requests"`
+	Exact     []ExactCost     `json:"exact"`
+	Admission []AdmissionCost `json:"admission"`
+	Streams   []StreamCost    `json:"streams"`
+	Idle      []IdleCost      `json:"idle"`
+	Wazero    []WazeroCost    `json:"wazero"`
+	Passed    bool            `json:"passed"` // every figure that has a budget keeps it
 }
 
 // options of a run.
@@ -62,7 +63,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&o.envoy, "envoy", "1.40.0", "version of Envoy")
 	flags.IntVar(&o.rounds, "rounds", 12, "alternated rounds; the median counts")
 	flags.BoolVar(&o.quick, "quick", false, "3 rounds and short streams: to see that it runs, not to quote")
-	flags.StringVar(&o.only, "only", "", "one of requests, exact, streams, idle, wazero; all when empty")
+	flags.StringVar(&o.only, "only", "", "one of requests, exact, admission, streams, idle, wazero; all when empty")
 	file := flags.String("json", "", "write the report here as well")
 	gate := flags.Bool("gate", false, "exit with 1 when a budget is missed")
 	if err := flags.Parse(args); err != nil {
@@ -112,7 +113,7 @@ func measure(ctx context.Context, o options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := startBackend(ctx, "")
+	b, err := startBackend(ctx, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +129,7 @@ func measure(ctx context.Context, o options) (*Report, error) {
 	}{
 		{"requests", func() error { return measureRequests(ctx, o, b, binary, full, report) }},
 		{"exact", func() error { return measureExact(ctx, o, b, binary, full, report) }},
+		{"admission", func() error { return measureAdmission(ctx, o, b, binary, full, report) }},
 		{"streams", func() error { return measureStreams(ctx, o, b, binary, full, lean, report) }},
 		{"idle", func() error { return measureIdle(ctx, o, b, binary, full, report) }},
 		{"wazero", func() error { return measureWazero(ctx, o, b, full, report) }},
@@ -147,6 +149,9 @@ func measure(ctx context.Context, o options) (*Report, error) {
 	}
 	for _, e := range report.Exact {
 		report.Passed = report.Passed && e.Verdict != bench.Missed
+	}
+	for _, a := range report.Admission {
+		report.Passed = report.Passed && a.Verdict != bench.Missed
 	}
 	for _, s := range report.Streams {
 		report.Passed = report.Passed && s.Verdict != bench.Missed

@@ -29,6 +29,12 @@ func (r *Report) print(w io.Writer) {
 			fmt.Fprintf(t, "%d B\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s\t\n", c.BodyBytes, c.Text, c.Approximate, c.Exact, c.Added, c.Lowest, c.Highest, budget(c.Budget, "%.0f"), c.Verdict)
 		}
 	}
+	if len(r.Admission) > 0 {
+		fmt.Fprintln(t, "\nadmission by limits of\trouted\tadmitted\tadded\tlowest\thighest\tbudget\t\t")
+		for _, c := range r.Admission {
+			fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%s\t%s\t\n", c.Limits, c.Routed, c.Admitted, c.Added, c.Lowest, c.Highest, budget(c.Budget, "%.0f"), c.Verdict)
+		}
+	}
 	if len(r.Streams) > 0 {
 		fmt.Fprintln(t, "\nchunks/s\tmodule\twithout\twith\tadded\tof it background\tbudget\t\t")
 		for _, c := range r.Streams {

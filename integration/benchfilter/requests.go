@@ -72,11 +72,16 @@ func measureRequests(ctx context.Context, o options, b *backend, binary, module 
 
 // perRequest sends a batch and returns Envoy's CPU time per request in us.
 func perRequest(ctx context.Context, c *bench.Client, p *envoyrun.Proxy, batch [][]byte) (float64, error) {
+	return perRequestOf(ctx, c, p, batch, "")
+}
+
+// perRequestOf is perRequest with requests as postOf makes them.
+func perRequestOf(ctx context.Context, c *bench.Client, p *envoyrun.Proxy, batch [][]byte, limits string) (float64, error) {
 	before, err := envoyrun.CPU(p.PID())
 	if err != nil {
 		return 0, err
 	}
-	if err := c.All(ctx, len(batch), func(i int) (*http.Request, error) { return post(p, batch[i]) }); err != nil {
+	if err := c.All(ctx, len(batch), func(i int) (*http.Request, error) { return postOf(p, batch[i], limits) }); err != nil {
 		return 0, err
 	}
 	after, err := envoyrun.CPU(p.PID())

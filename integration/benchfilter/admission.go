@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/warmpath/warmpath/integration/bench"
+	"github.com/warmpath/warmpath/integration/envoyrun"
+)
+
+// AdmissionCost is what admission costs on top of routing: the same bodies of 1
+// KB go to two Envoys with the module, one of whose pools enforces limits that
+// nobody reaches.
+type AdmissionCost struct {
+	Limits   string  `json:"limits"` // class: a slot of the class; tenant: and a slot, a request and tokens of the tenant
+	Requests int     `json:"requests_per_round"`
+	Routed   float64 `json:"routed_us"`
+	Admitted float64 `json:"admitted_us"`
+	Added    float64 `json:"added_us"` // median of the rounds' differences
+	Lowest   float64 `json:"added_lowest_us"`
+	Highest  float64 `json:"added_highest_us"`
+	Budget   float64 `json:"budget_us,omitempty"`
+	Verdict  string  `json:"verdict"`
+}
+
+const admissionPolicy = `
+admission:
+  identity: {tenant_header: x-tenant-id}
+  tenants:
+    limited: {concurrency: 1000, requests_per_minute: 100000000, uncached_tokens_per_minute: 100000000000}
+`
+
+// admissionBudget is for each of the two, in us.
+const admissionBudget = 20
+
+func measureAdmission(ctx context.Context, o options, b *backend, binary, module string, report *Report) error {
+	limited, err := startBackend(ctx, "  mode: enforce", admissionPolicy)
+	if err != nil {
+		return err
+	}
+	defer limited.stop()
+	plain, err := b.envoy(ctx, binary, module, 2)
+	if err != nil {
+		return err
+	}
+	defer plain.Stop()
+	enforced, err := limited.envoy(ctx, binary, module, 2)
+	if err != nil {
+		return err
+	}
+	defer enforced.Stop()
+	c := bench.NewClient(4)
+	for _, p := range []*envoyrun.Proxy{plain, enforced} {
+		if err := waitSteered(ctx, c, p); err != nil {
+			return err
+		}
+	}
+	costs := []*AdmissionCost{{Limits: "class"}, {Limits: "tenant"}}
+	for _, cost := range costs {
+		cost.Requests, cost.Budget = 600, admissionBudget
+		if o.quick {
+			cost.Requests /= 4
+		}
+		if err := waitLeased(ctx, c, enforced, cost.Limits); err != nil {
+			return err
+		}
+		bodies := bench.NewBodies(1000)
+		var off, on, added []float64
+		for round := -1; round < 2*o.rounds; round++ { // the first one warms up
+			batch := make([][]byte, cost.Requests)
+			for i := range batch {
+				batch[i] = bodies.Next()
+			}
+			a, err := perRequestOf(ctx, c, plain, batch, "")
+			if err != nil {
+				return fmt.Errorf("without admission: %w", err)
+			}
+			z, err := perRequestOf(ctx, c, enforced, batch, cost.Limits)
+			if err != nil {
+				return fmt.Errorf("with limits of the %s: %w", cost.Limits, err)
+			}
+			if round >= 0 {
+				off, on, added = append(off, a), append(on, z), append(added, z-a)
+			}
+		}
+		sum := bench.Cost{Budget: cost.Budget}
+		sum.Sum(off, on, added)
+		cost.Routed, cost.Admitted, cost.Added = sum.Without, sum.With, sum.Added
+		cost.Lowest, cost.Highest, cost.Verdict = sum.Lowest, sum.Highest, sum.Verdict
+		report.Admission = append(report.Admission, *cost)
+		fmt.Fprintf(o.log, "  limits of the %s: %.0f us routed, %.0f admitted, %+.1f added\n", cost.Limits, cost.Routed, cost.Admitted, cost.Added)
+	}
+	return nil
+}
+
+// postOf is post as a tenant with the limits.
+func postOf(p *envoyrun.Proxy, body []byte, limits string) (*http.Request, error) {
+	req, err := post(p, body)
+	if err == nil && limits == "tenant" {
+		req.Header.Set("X-Tenant-Id", "limited")
+	}
+	return req, err
+}
+
+// waitLeased returns once requests are admitted by a lease of control's.
+func waitLeased(ctx context.Context, c *bench.Client, p *envoyrun.Proxy, limits string) error {
+	const leased = "wasmcustom.warmpath.admission_level.leased"
+	bodies := bench.NewBodies(1000)
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		before, err := p.Stats(ctx, leased)
+		if err != nil {
+			return err
+		}
+		if err := c.All(ctx, 16, func(int) (*http.Request, error) { return postOf(p, bodies.Next(), limits) }); err != nil {
+			return err
+		}
+		<-time.After(300 * time.Millisecond) // a tick hands the counters over
+		after, err := p.Stats(ctx, leased)
+		if err != nil {
+			return err
+		}
+		if after[leased]-before[leased] >= 16 {
+			return nil
+		}
+	}
+	return fmt.Errorf("no lease is in force after 30 s")
+}
