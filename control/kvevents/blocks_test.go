@@ -119,8 +119,8 @@ func TestTurnEndsAreCheckpoints(t *testing.T) {
 	}
 	// Ends in the middle of a unit; at a unit's edge behind the line break; in a
 	// unit that begins a block, so that the block before completes it; twice in
-	// one unit.
-	for _, end := range []int{150, 176, 197, 199, 400} {
+	// one unit; at an edge behind the line break, after another turn of its block.
+	for _, end := range []int{150, 176, 197, 199, 400, 420, 432} {
 		tokens[end-2] = 7
 	}
 	held := newLedger()
@@ -131,7 +131,7 @@ func TestTurnEndsAreCheckpoints(t *testing.T) {
 	}
 	e.Opaque = len(e.Hashes)
 	m.Apply(&Batch{Events: []Event{e}})
-	for _, cp := range gatewayPath("tiny", "", tokens, 150, 176, 197, 199, 400) {
+	for _, cp := range gatewayPath("tiny", "", tokens, 150, 176, 197, 199, 400, 420, 432) {
 		if held.held[cp.Fingerprint] != cp.End {
 			t.Errorf("unit %d isn't held (turn end %v)", cp.End, cp.TurnEnd)
 		}

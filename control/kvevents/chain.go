@@ -95,20 +95,20 @@ func (m *Map) chainVariant(id uint32, v, from int, tokens []uint32) {
 	after := false // the token before ended a turn
 	for at := 0; at < len(tokens); {
 		stop := min(len(tokens), int(next)*unit-from)
-		turn := false
+		turn, ended := false, false
 		if after && (from+at+1)%unit == 0 {
 			// A line break may belong to the turn too, and here it makes a unit whole.
 			stop, turn = at+1, true
 		} else if len(m.cfg.TurnEnds) > 0 {
 			for i, t := range tokens[at:stop] {
 				if slices.Contains(m.cfg.TurnEnds, t) {
-					stop, turn = at+i+1, true
+					stop, turn, ended = at+i+1, true, true
 					break
 				}
 			}
 		}
 		c.WriteTokens(tokens[at:stop])
-		after = turn && !after
+		after = ended
 		at = stop
 		units := c.Units()
 		if units == next {
