@@ -297,7 +297,7 @@ func TestTheEndAsksForADrainAndWaitsForTheEngine(t *testing.T) {
 		low    time.Duration
 		high   time.Duration
 	}{
-		"idle":            {time.Nanosecond, time.Second, 3 * time.Second},
+		"idle":            {time.Nanosecond, 2 * time.Second, 3 * time.Second},
 		"busy for 5 s":    {5 * time.Second, 6 * time.Second, 8 * time.Second},
 		"busy for longer": {0, 20 * time.Second, 20*time.Second + time.Millisecond},
 	} {

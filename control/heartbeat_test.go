@@ -213,13 +213,30 @@ func TestTokenListsCountInExactPoolsOnly(t *testing.T) {
 		if len(g.entries) != len(want) {
 			t.Errorf("%d entries, want %d", len(g.entries), len(want))
 		}
+		// What is followed by its events needs no other word.
+		ref := g.refOf(alpha)
+		ended := make(chan struct{})
+		close(ended)
+		b.s.feeds.mu.Lock()
+		b.s.feeds.byRef[ref] = &feed{key: feedKey{address: "another"}, cancel: func() {}, done: ended}
+		b.s.feeds.mu.Unlock()
+		if a := b.beat(`,"cache":{"cleared":true}`); a.Cache != "ignored" || !strings.Contains(a.Reason, "KV events are followed") {
+			t.Errorf("%+v", a)
+		}
+		time.Sleep(time.Second) // nobody wants that feed
+		settle()
+		g.catchUp()
+		if len(g.entries) != len(want) {
+			t.Errorf("%d entries after what was ignored", len(g.entries))
+		}
+		b.beat(`,"cache":{"complete":true,"paths":` + pathsJSON(want) + `}`)
 		tell(`"model":"an-adapter",`)
 		settle()
 		g.catchUp()
 		if len(g.entries) != len(want) || len(g.holders(want[0].Fingerprint)) != 0 {
 			t.Error("an adapter's prefix is another one")
 		}
-		if c := b.s.Status().Counters; c.BeatCachesIgnored != 1 || c.Heartbeats != 3 {
+		if c := b.s.Status().Counters; c.BeatCachesIgnored != 2 || c.Heartbeats != 5 {
 			t.Errorf("%+v", c)
 		}
 	})

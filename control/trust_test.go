@@ -125,18 +125,25 @@ func TestPrefillRatesAreLearnedWhereNobodyWaits(t *testing.T) {
 		if rate() != 20_000 {
 			t.Errorf("begins with %v", rate())
 		}
-		answer(5000, 500*time.Millisecond) // somebody else's prompt was before it
-		e.measure(alpha, "vllm:num_requests_waiting{engine=\"1\"} 3\n")
-		time.Sleep(time.Second)
-		answer(0, 300*time.Millisecond) // the engine has a queue
-		e.measure(alpha, "vllm:num_requests_running{engine=\"1\"} 7\n")
-		time.Sleep(time.Second)
-		answer(0, 300*time.Millisecond) // more than half of its batch is taken
-		e.measure(alpha, "")
-		time.Sleep(time.Second)
-		if rate() != 20_000 {
-			t.Errorf("learned from waits: %v", rate())
+		for name, c := range map[string]struct {
+			page   string
+			others uint32
+		}{
+			"somebody else's prompt is before it":  {"", 5000},
+			"the engine has a queue":               {"vllm:num_requests_waiting{engine=\"1\"} 3\n", 0},
+			"more than half of its batch is taken": {"vllm:num_requests_running{engine=\"1\"} 5\n", 0},
+		} {
+			e.measure(alpha, c.page)
+			time.Sleep(time.Second)
+			for range 5 { // enough to move a median
+				answer(c.others, 300*time.Millisecond)
+			}
+			if rate() != 20_000 {
+				t.Fatalf("learned although %s: %v", name, rate())
+			}
 		}
+		e.measure(alpha, "vllm:num_requests_running{engine=\"1\"} 4\n")
+		time.Sleep(time.Second)
 		for range 4 {
 			answer(0, 0)
 		}

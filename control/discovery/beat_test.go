@@ -35,6 +35,9 @@ func TestABeatOfAnOldProcessChangesNothing(t *testing.T) {
 	if err := l.beat(t, Beat{Sequence: 1, StartedMillis: 498_500, Load: busy}); err != nil || l.worker(one).Ref != ref {
 		t.Errorf("%v %+v", err, l.worker(one))
 	}
+	if err := l.beat(t, Beat{Sequence: 2, StartedMillis: 501_500, Load: busy}); err != nil || l.worker(one).Ref != ref {
+		t.Errorf("%v %+v", err, l.worker(one))
+	}
 	if err := l.beat(t, Beat{Sequence: 1, StartedMillis: 600_000, Load: busy}); err != nil {
 		t.Error(err)
 	}
@@ -117,7 +120,10 @@ func TestNoticesOfEvictionAddUpAndEnd(t *testing.T) {
 	if w := notice(Eviction{For: time.Second, Share: 0.9}); !w.EvictUntil.Equal(l.now.Add(3*time.Second)) || w.EvictShare != 0.9 || w.EvictWhy != "a" {
 		t.Errorf("a shorter and larger one: %+v", w)
 	}
-	l.now = l.now.Add(3 * time.Second)
+	if w := notice(Eviction{For: 4 * time.Second, Share: 0.2}); !w.EvictUntil.Equal(l.now.Add(4*time.Second)) || w.EvictShare != 0.9 {
+		t.Errorf("a longer and smaller one: %+v", w)
+	}
+	l.now = l.now.Add(4 * time.Second)
 	if w := notice(Eviction{For: time.Second, Share: 0.1, Why: "b"}); w.EvictShare != 0.1 || w.EvictWhy != "b" {
 		t.Errorf("after the end of those: %+v", w)
 	}

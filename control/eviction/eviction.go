@@ -142,15 +142,14 @@ func (s *series) last() float64 {
 	return s.samples[len(s.samples)-1].value
 }
 
-// rate is the growth in a second over the window. A value that fell (a counter
-// of another process) has none.
+// rate is the growth in a second over the window.
 func (s *series) rate() (perSecond float64, ok bool) {
 	if len(s.samples) < 2 {
 		return 0, false
 	}
 	first, last := s.samples[0], s.samples[len(s.samples)-1]
 	took := last.at.Sub(first.at)
-	if took < window/2 || last.value < first.value {
+	if took < window/2 {
 		return 0, false
 	}
 	return (last.value - first.value) / took.Seconds(), true

@@ -31,6 +31,9 @@ func TestSteadyEvictionOfAFullCacheIsNormal(t *testing.T) {
 }
 
 func TestAMassEvictionIsAnnouncedWhileItLastsAndEnds(t *testing.T) {
+	if n, _ := play(&Detector{}, time.Second, 2, func(i int) (float64, float64) { return float64(i) * 40_000, 0.2 }); !n.Active() {
+		t.Error("not seen within a second")
+	}
 	d := &Detector{}
 	n, now := play(d, time.Second, 3, func(i int) (float64, float64) { return float64(i) * 40_000, 0.2 })
 	if n.Share != 0.8 || n.In != 0 || n.For != lasts || !strings.Contains(n.Why, "40000 cached tokens") {
@@ -53,6 +56,7 @@ func TestRunningRequestsThatGrowIntoTheCacheAreAnnouncedAhead(t *testing.T) {
 	for name, f := range map[string]func(i int) (float64, float64){
 		"slow growth":    func(i int) (float64, float64) { return 0, 0.5 + 0.02*float64(i) },
 		"far from full":  func(i int) (float64, float64) { return 0, 0.1 + 0.06*float64(i) },
+		"little yet":     func(i int) (float64, float64) { return 0, 0.01 + 0.14*float64(i) },
 		"shrinks":        func(i int) (float64, float64) { return 0, 0.9 - 0.1*float64(i) },
 		"full already":   func(i int) (float64, float64) { return 0, 0.97 },
 		"another engine": func(i int) (float64, float64) { return 90_000 - 40_000*float64(i), 0.5 },
