@@ -40,14 +40,21 @@ func (e *Encoder) normalized(text []byte) (_ []byte, normal, whole bool) {
 //
 //	no white space | space      a space is taken along by what follows, never by what stands before
 //	letter | newline            only white space and punctuation take newlines along
+//	letter | number             no piece has both
+//	letter | 。                 punctuation beyond ASCII: no word takes it along that stands before
 func lastEnd(text []byte) int {
 	for end := len(text) - 1; end > 0; end-- {
-		if c := text[end]; c != ' ' && c != '\n' {
+		if c := text[end]; c > ' ' && c < '0' || c > '9' && c < utf8.RuneSelf || !utf8.RuneStart(c) {
 			continue
 		}
-		r, _ := utf8.DecodeLastRune(text[:end])
-		class := ucd.Of(r)
-		if class&ucd.Letter != 0 || text[end] == ' ' && class&ucd.Space == 0 {
+		here, _ := ucd.ClassAt(text, end)
+		before, _ := utf8.DecodeLastRune(text[:end])
+		switch class := ucd.Of(before); {
+		case text[end] == ' ':
+			if class&ucd.Space == 0 {
+				return end
+			}
+		case class&ucd.Letter != 0 && (text[end] == '\n' || here&(ucd.Number|ucd.Punct|ucd.Symbol) != 0):
 			return end
 		}
 	}

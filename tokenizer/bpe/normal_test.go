@@ -11,12 +11,15 @@ import (
 // decomposed is text that NFC rewrites, with places where a piece surely ends.
 const decomposed = "Gro\u0308\u00dfe U\u0308bung nai\u0308ve cafe\u0301. \u1112\u1161\u11ab\u1100\u1173\u11af e\u0301\u0323\n"
 
+// spaceless is the same without a space.
+const spaceless = "\u304b\u3099\u304d\u3099\u3001\u1112\u1161\u11ab\u1100\u1173\u11af\u4e2d\u6587\u3002"
+
 func TestABudgetThatEndsInDecomposedTextLeavesTheBeginningOfTheIDs(t *testing.T) {
 	v := compiled(t, chat())
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SampledFrom([]string{
 			decomposed, decomposed[:40], "e\u0301", "\u0301\u0323", "the lazy dog ", "1234567", "\n\n", "   ", "<|end|>", "<|e ",
-			strings.Repeat("\u0323\u0301", 60), strings.Repeat("fox ", 80),
+			strings.Repeat("\u0323\u0301", 60), strings.Repeat("fox ", 80), spaceless, "1", "\u3002",
 		}), 1, 30).Draw(t, "text")
 		text := []byte(strings.Join(parts, ""))
 		whole, _ := New(v, Config{}).Encode(nil, text, Options{})
@@ -39,6 +42,7 @@ func TestTheBudgetBoundsNormalization(t *testing.T) {
 		"marks without end":     "x e" + strings.Repeat("\u0301\u0323", 200_000),
 		"a mark at the end":     strings.Repeat("the lazy dog ", 50_000) + "e\u0301",
 		"a mark at the head":    "e\u0301 " + strings.Repeat("the lazy dog ", 50_000),
+		"no spaces":             strings.Repeat(spaceless, 10_000),
 		"ideographs and a mark": strings.Repeat("\u4e2d\u6587 ", 100_000) + "e\u0301",
 	} {
 		e := New(v, Config{})
