@@ -24,6 +24,8 @@ const (
 	oldLoad = 5.0
 	// lowTrust is worth a word: a few misses of the last minute.
 	lowTrust = 0.8
+	// fewUnnamed answers in a row without usage may be those of one client.
+	fewUnnamed = 20
 	// lateBeat is when a heartbeat is missed, lostBeat when nobody expects one any
 	// more; seconds.
 	lateBeat, lostBeat = 5.0, 600.0
@@ -56,6 +58,9 @@ func degraded(w *discovery.Worker, a *api.Worker) []string {
 	}
 	if a.Trust < lowTrust && a.Ref != 0 {
 		say("trust %.2f: of %.1f answers of the last minute %.1f had what had been proven", a.Trust, a.Asked, a.Came)
+	}
+	if a.Hits.Unnamed >= fewUnnamed {
+		say("the last %d answers didn't name their cached tokens, so nothing confirms what it holds (vLLM: --enable-prompt-tokens-details; SGLang: --enable-cache-report; streams: include_usage)", a.Hits.Unnamed)
 	}
 	if e := a.Events; e != nil {
 		switch {

@@ -242,6 +242,23 @@ func TestTokenListsCountInExactPoolsOnly(t *testing.T) {
 	})
 }
 
+func TestABeatBeforeTheFirstProbeKeepsItsCachePart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEngines(alpha)
+		e.hang(alpha)
+		b := start(t, e, Config{Workers: specs(alpha)})
+		synctest.Wait()
+		a := b.beat(`,"load":{"running":2},"cache":{"paths":` + pathsJSON(prompt("one")) + `}`)
+		if !a.Applied || a.Cache != "ignored" || !strings.Contains(a.Reason, "not probed yet") || !a.WantComplete {
+			t.Errorf("%+v", a)
+		}
+		<-b.s.Ready()
+		if w := b.worker(alpha); w.Running != 2 || w.Entries != 0 {
+			t.Errorf("%+v", w)
+		}
+	})
+}
+
 // Metrics that break make no worker silent: it answers, and counts as loaded as
 // the others.
 func TestAWorkerWhoseMetricsBreakIsNotSilent(t *testing.T) {

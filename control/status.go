@@ -48,7 +48,7 @@ func (s *Service) Status() api.Status {
 		}
 		if st, ok := s.index.Worker(w.Ref, now); ok {
 			a.Trust, a.Entries, a.CoveredTokens, a.PrefillRate, a.DecodeSeconds = st.Trust, st.Entries, st.CoveredTokens, st.PrefillRate, st.DecodeSeconds
-			a.Asked, a.Came = st.Asked, st.Came
+			a.Asked, a.Came, a.Hits = st.Asked, st.Came, api.Hits(st.Hits)
 		}
 		a.Events = s.eventStatus(&w, now)
 		a.Adapters, a.AdaptersProblem = s.adapterStatus(&w)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/wire"
 )
@@ -45,6 +46,9 @@ func TestAWorkerWhoseHitsDoNotComeTrueIsTrustedLessAndComesBack(t *testing.T) {
 		g.ask(ref, path, 0, 0) // proves what it holds from now on
 		g.ask(ref, path, tokens, tokens)
 		g.ask(ref, path, tokens, -1)
+		if h := b.worker(alpha).Hits; h != (api.Hits{Dispatches: 3, Answers: 3, Unnamed: 1, PromptTokens: 2 * uint64(tokens), PredictedTokens: uint64(tokens), CachedTokens: uint64(tokens)}) {
+			t.Errorf("%+v", h)
+		}
 		if got := trust(); got != 1 || b.s.Status().Counters.UsageMissing != 1 {
 			t.Errorf("trust %v after a hit and an answer without usage", got)
 		}
@@ -65,6 +69,33 @@ func TestAWorkerWhoseHitsDoNotComeTrueIsTrustedLessAndComesBack(t *testing.T) {
 		time.Sleep(7 * time.Minute)
 		if got := trust(); got < 0.99 || len(b.worker(alpha).Degraded) != 0 {
 			t.Errorf("eight minutes later %v, %q", got, b.worker(alpha).Degraded)
+		}
+	})
+}
+
+func TestAnEngineThatNeverNamesWhatWasCachedIsNamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		ref, path := g.refOf(alpha), prompt("system")
+		says := func() bool {
+			return slices.ContainsFunc(b.worker(alpha).Degraded, func(s string) bool { return strings.Contains(s, "--enable-prompt-tokens-details") })
+		}
+		for range fewUnnamed - 1 {
+			g.ask(ref, path, 0, -1)
+		}
+		if says() {
+			t.Error("told too soon")
+		}
+		g.ask(ref, path, 0, -1)
+		if !says() {
+			t.Errorf("%q", b.worker(alpha).Degraded)
+		}
+		g.ask(ref, path, 0, 0)
+		if says() {
+			t.Error("told though the last answer named it")
 		}
 	})
 }

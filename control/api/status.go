@@ -127,6 +127,8 @@ type Worker struct {
 	// many of them did: what Trust rests on.
 	Asked float64 `json:"trust_asked"`
 	Came  float64 `json:"trust_came"`
+	// Hits is what its dispatches and answers have shown.
+	Hits Hits `json:"hits"`
 	// EvictShare of its cache goes within EvictSeconds.
 	EvictSeconds float64 `json:"evict_seconds"`
 	EvictShare   float64 `json:"evict_share"`
@@ -139,6 +141,17 @@ type Worker struct {
 	AdaptersProblem string   `json:"adapters_problem,omitempty"`
 	// Events are the worker's KV events, for one that has kv_events.
 	Events *Events `json:"events,omitempty"`
+}
+
+// Hits of one worker, since its process is known.
+type Hits struct {
+	Dispatches      uint64 `json:"dispatches"`
+	Matched         uint64 `json:"matched"`
+	Answers         uint64 `json:"answers"`
+	Unnamed         uint64 `json:"unnamed_in_a_row"`
+	PromptTokens    uint64 `json:"prompt_tokens"`
+	PredictedTokens uint64 `json:"predicted_tokens"`
+	CachedTokens    uint64 `json:"cached_tokens"`
 }
 
 // Heartbeats is what came of a worker's heartbeats.

@@ -215,6 +215,7 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 	default:
 		p.counted, p.work = true, float64(d.PromptUnits-min(d.MatchedUnits, d.PromptUnits))*fingerprint.UnitTokens
 		x.learned[d.Chosen].recent.add(p.work, now)
+		x.learned[d.Chosen].hits.dispatched(&d)
 	}
 	if m != nil && len(d.Path) > 0 {
 		_, p.confirmed = m.deepest(d.Path)
@@ -282,6 +283,7 @@ func (x *Index) Done(d Done, now time.Time) {
 
 // settle compares what the worker was proven to hold with what it says it held.
 func (x *Index) settle(served, chosen *model, p *pending, d *Done, now time.Time) {
+	x.learned[served.ref].hits.answered(d)
 	if d.CachedTokens < 0 {
 		x.counters.UsageMissing++
 		return
@@ -464,6 +466,7 @@ type WorkerStats struct {
 	// Asked is how many answers could prove something lately, Came how many of them did, in
 	// whole and in part: what Trust rests on. Both fade by 1/e in a minute.
 	Asked, Came   float64
+	Hits          Hits
 	PrefillRate   float64 // tokens/s, 0 unknown
 	DecodeSeconds float64 // per token, 0 unknown
 	// FreeTokens fit without pushing anything out. It is 0 and TailAt zero while the size of
@@ -489,7 +492,7 @@ func (x *Index) Worker(ref uint16, now time.Time) (WorkerStats, bool) {
 		PrefillRate: l.prefill.rate(), DecodeSeconds: l.decodeSeconds, RecentTokens: l.recent.at(now),
 	}
 	l.trust.fade(now)
-	s.Trust, s.Asked, s.Came = l.trust.value(), l.trust.asked, l.trust.came
+	s.Trust, s.Asked, s.Came, s.Hits = l.trust.value(), l.trust.asked, l.trust.came, l.hits
 	if !m.capacityAssumed && m.oldest != 0 {
 		s.FreeTokens = max(0, float64(m.capacityTokens)-s.CoveredTokens)
 		s.TailAt = x.times.of(m.node(m.oldest).touched)

@@ -11,6 +11,7 @@ type learned struct {
 	prefill       rates
 	decodeSeconds float64
 	recent        fading
+	hits          Hits
 }
 
 func newLearned(rate float64) *learned { return &learned{prefill: rates{prior: rate}} }
