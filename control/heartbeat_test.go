@@ -242,7 +242,7 @@ func TestTokenListsCountInExactPoolsOnly(t *testing.T) {
 	})
 }
 
-func TestABeatBeforeTheFirstProbeKeepsItsCachePart(t *testing.T) {
+func TestABeatBeforeTheFirstProbeTellsItsLoadAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		e := newEngines(alpha)
 		e.hang(alpha)
