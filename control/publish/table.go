@@ -54,6 +54,7 @@ type Table struct {
 	logHead int      // position of the oldest
 	logLen  int
 	logFrom uint64 // the log is complete for every version >= logFrom
+	room    int    // changes that the present version may still take
 
 	sets   setTable
 	setsAt uint64 // version of the last change, for each section
@@ -175,7 +176,7 @@ func (b *Batch) Len() int { return len(b.changes) }
 // Reset empties b and keeps its memory.
 func (b *Batch) Reset() { b.changes, b.refs = b.changes[:0], b.refs[:0] }
 
-// Apply writes a batch and wakes who waits. It reports whether the geometry
+// Apply writes a batch, and wakes who waits when anything changed. It reports whether the geometry
 // grew, which gave the table a new epoch.
 func (t *Table) Apply(b *Batch, now time.Time) (grew bool) {
 	if b.Len() == 0 {
@@ -183,16 +184,13 @@ func (t *Table) Apply(b *Batch, now time.Time) (grew bool) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	setsBefore := t.sets.changes
-	epoch := t.epoch
+	sets, epoch, version := t.sets.changes, t.epoch, t.version
+	t.room = 0
 	// Changes come in order of their pages: without looking ahead the first pages
 	// would be full before the whole table seems so.
 	for coming := t.coming(b); t.grow(coming, maxLoad, now); {
 	}
 	for i := range b.changes {
-		if i%batchChanges == 0 {
-			t.bump()
-		}
 		c := &b.changes[i]
 		holders := b.refs[c.first : c.first+c.n]
 		if c.n == 0 {
@@ -202,10 +200,12 @@ func (t *Table) Apply(b *Batch, now time.Time) (grew bool) {
 		e := t.entry(c.fingerprint, holders, c.poolSize)
 		t.put(&e, now)
 	}
-	if t.sets.changes != setsBefore {
+	if t.sets.changes != sets {
 		t.setsAt = t.version
 	}
-	t.wake()
+	if t.version != version || t.epoch != epoch {
+		t.wake()
+	}
 	return t.epoch != epoch
 }
 
@@ -346,8 +346,14 @@ func (t *Table) grow(more int, load float64, now time.Time) bool {
 	return true
 }
 
-// record writes the change of a fingerprint into the log. Requires mu.
+// record writes the change of a fingerprint into the log, under a new version
+// where the last one has its share. Requires mu.
 func (t *Table) record(fingerprint uint64) {
+	if t.room == 0 {
+		t.bump()
+		t.room = batchChanges
+	}
+	t.room--
 	if t.logLen == len(t.log) {
 		t.logFrom = t.log[t.logHead].version
 		t.logHead = (t.logHead + 1) % len(t.log)

@@ -232,6 +232,25 @@ func TestTheTableGrowsBeforePagesAreFullAndGatewaysFollow(t *testing.T) {
 	}
 }
 
+func TestWhatIsPublishedAlreadyWakesNobody(t *testing.T) {
+	x := New(Config{}, start)
+	var b Batch
+	b.Add(7, []uint16{1, 2, 3, 4, 5, 6, 7, 8}, 16)
+	b.Add(9, []uint16{1}, 16)
+	x.Apply(&b, start)
+	version, changed := x.Stats().Version, x.Changed()
+	b.Add(11, nil, 16)
+	x.Apply(&b, start)
+	select {
+	case <-changed:
+		t.Error("woken for nothing")
+	default:
+	}
+	if s := x.Stats(); s.Version != version || s.Entries != 2 || s.Sets != 1 {
+		t.Errorf("version %d before, now %+v", version, s)
+	}
+}
+
 func TestABatchLargerThanTheTableFindsRoomAtOnce(t *testing.T) {
 	x := New(Config{}, start)
 	rng := rand.New(rand.NewPCG(5, 6))
