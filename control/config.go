@@ -21,6 +21,7 @@ import (
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/publish"
+	"github.com/warmpath/warmpath/shared/table"
 )
 
 // DefaultListen is where control listens unless told otherwise.
@@ -184,6 +185,9 @@ func (c *Config) validate() error {
 	if low, high := cmp.Or(c.Publish.MinBits, 10), cmp.Or(c.Publish.MaxBits, 16); low > high {
 		bad("table", fmt.Sprintf("min_bits %d is over max_bits %d", low, high), "set both")
 	}
+	if c.Publish.MaxBytes != 0 && c.Publish.MaxBytes < 64*table.PageBytes {
+		bad("table.max_bytes", fmt.Sprintf("%d is under %d, the smallest table", c.Publish.MaxBytes, 64*table.PageBytes), "leave it out for max_bits alone")
+	}
 	if !table6to16(c.Publish.MinBits) || !table6to16(c.Publish.MaxBits) {
 		bad("table", "no such size class", "min_bits and max_bits are 6, 8, 10, 12, 14 or 16")
 	}
@@ -257,8 +261,9 @@ type fileConfig struct {
 		MaxBytes int64 `yaml:"max_bytes"`
 	} `yaml:"index"`
 	Table struct {
-		MinBits uint8 `yaml:"min_bits"`
-		MaxBits uint8 `yaml:"max_bits"`
+		MinBits  uint8 `yaml:"min_bits"`
+		MaxBits  uint8 `yaml:"max_bits"`
+		MaxBytes int64 `yaml:"max_bytes"`
 	} `yaml:"table"`
 	CoalesceInterval time.Duration `yaml:"coalesce_interval"`
 	LoadsInterval    time.Duration `yaml:"loads_interval"`
@@ -298,7 +303,7 @@ func ParseConfig(source string, data []byte) (Config, error) {
 			Metrics: f.Health.MetricsInterval, Timeout: f.Health.Timeout, Failures: f.Health.Failures, Token: f.Health.Token,
 		},
 		Index:   index.Config{MaxBytes: f.Index.MaxBytes},
-		Publish: publish.Config{MinBits: f.Table.MinBits, MaxBits: f.Table.MaxBits},
+		Publish: publish.Config{MinBits: f.Table.MinBits, MaxBits: f.Table.MaxBits, MaxBytes: f.Table.MaxBytes},
 	}
 	if err := readToken(source, "token", f.TokenFile, &c.Token); err != nil {
 		return Config{}, err

@@ -68,7 +68,7 @@ workers_file: workers.yaml
 read_interval: 2s
 health: {path: /ping, interval_up: 2s, interval_down: 250ms, metrics_interval: 1s, timeout: 500ms, failures: 3, token: abc}
 index: {max_bytes: 1000000}
-table: {min_bits: 12, max_bits: 14}
+table: {min_bits: 12, max_bits: 14, max_bytes: 34000000}
 coalesce_interval: 10ms
 loads_interval: 200ms
 state_file: state
@@ -85,7 +85,7 @@ policy:
 		t.Fatal(err)
 	}
 	if c.Token != "secret" || c.Health.Path != "/ping" || c.Health.IntervalDown != 250*time.Millisecond || c.CoalesceInterval != 10*time.Millisecond ||
-		c.Publish.MinBits != 12 || c.Index.MaxBytes != 1_000_000 || c.Learn != 20*time.Second || !strings.Contains(string(c.Policy), "least_load") {
+		c.Publish.MinBits != 12 || c.Publish.MaxBytes != 34_000_000 || c.Index.MaxBytes != 1_000_000 || c.Learn != 20*time.Second || !strings.Contains(string(c.Policy), "least_load") {
 		t.Errorf("%+v", c)
 	}
 	for name, x := range map[string]struct{ text, want string }{
@@ -114,6 +114,7 @@ func TestWhatCantWorkIsRefusedBeforeAnythingRuns(t *testing.T) {
 		cfg  Config
 		want string
 	}{
+		"table too small":     {Config{Publish: publish.Config{MaxBytes: 1000}}, "table.max_bytes"},
 		"coalesce too fast":   {Config{CoalesceInterval: time.Millisecond}, "coalesce_interval"},
 		"coalesce too slow":   {Config{CoalesceInterval: time.Minute}, "coalesce_interval"},
 		"two lists":           {Config{Workers: specs(alpha), WorkersFile: bad}, "workers_file"},

@@ -12,8 +12,8 @@ import (
 
 // Config bounds an Index. Zero values take the defaults.
 type Config struct {
-	// MaxBytes caps nodes and maps; the least recently used checkpoints of the
-	// whole fleet go first. 512 MiB (about 4.5 million checkpoints).
+	// MaxBytes caps nodes and maps. Of what workers used least recently the least
+	// valuable goes first. 512 MiB (about 4.5 million checkpoints).
 	MaxBytes int64
 	// MaxPendingBytes caps the dispatches that wait for their done report; the
 	// oldest go first. 64 MiB.

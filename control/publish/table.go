@@ -15,6 +15,9 @@ type Config struct {
 	MinBits uint8
 	// MaxBits is the largest size class. 16 (65,536 pages, 5.5 million entries).
 	MaxBits uint8
+	// MaxBytes bounds the pages that every proxy keeps: the largest size class that
+	// fits, and the least valuable entries go. 0: MaxBits decides.
+	MaxBytes int64
 	// LogChanges is how many changes a gateway may be behind before it has to
 	// compare digests. 131,072 (2 MB).
 	LogChanges int
@@ -87,6 +90,10 @@ type section struct {
 func New(cfg Config, now time.Time) *Table {
 	cfg.MinBits = cmp.Or(cfg.MinBits, 10)
 	cfg.MaxBits = cmp.Or(cfg.MaxBits, 16)
+	for cfg.MaxBytes > 0 && cfg.MaxBits > 6 && table.PageBytes<<cfg.MaxBits > cfg.MaxBytes {
+		cfg.MaxBits -= 2
+	}
+	cfg.MinBits = min(cfg.MinBits, cfg.MaxBits)
 	cfg.LogChanges = cmp.Or(cfg.LogChanges, 1<<17)
 	if cfg.Value == nil {
 		cfg.Value = func(uint64) float64 { return 0 }

@@ -51,7 +51,7 @@ func TestAtTheCapAPageKeepsWhatIsWorthMost(t *testing.T) {
 			}
 		}
 		n := naivePages{value: map[uint64]float64{}, pages: map[uint32]map[uint64]bool{}}
-		x := New(Config{MinBits: 6, MaxBits: 6, Value: func(fp uint64) float64 { return n.value[fp] }}, start)
+		x := New(Config{MaxBytes: 64 * table.PageBytes, Value: func(fp uint64) float64 { return n.value[fp] }}, start)
 		f := newFollower()
 		seed := rapid.Uint64().Draw(t, "seed")
 		var b Batch
