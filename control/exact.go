@@ -239,7 +239,8 @@ func (s *Service) tokenizerStatus(now time.Time) []api.Tokenizer {
 		t := api.Tokenizer{
 			Pool: name, Vocabulary: p.wanted.vocabulary.Hash.String(), Bytes: p.wanted.vocabulary.Bytes,
 			Template: p.wanted.template, Engine: p.wanted.engine, Mode: "approximate", Reason: p.reason,
-			Gateways: live, ReadyGateways: has, Workers: s.workerParity(name, p.wanted),
+			FileProblem: s.badFiles[p.wanted.vocabulary.Path],
+			Gateways:    live, ReadyGateways: has, Workers: s.workerParity(name, p.wanted),
 		}
 		if p.serving != nil {
 			t.Mode, t.Serving = "exact", p.serving.vocabulary.Hash.String()

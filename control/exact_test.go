@@ -468,12 +468,19 @@ func TestAChangedVocabularyFileIsTakenOverAndABadOneIsNot(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
-		if s := b.tokenizer(); s.Mode != "exact" || s.Serving != hash.String() || s.Vocabulary != hash.String() {
+		if s := b.tokenizer(); s.Mode != "exact" || s.Serving != hash.String() || s.Vocabulary != hash.String() || !strings.Contains(s.FileProblem, "a.wpv: ") {
 			t.Errorf("after a bad file: %+v", s)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if s := b.tokenizer(); s.Serving != hash.String() || !strings.Contains(s.FileProblem, "no such file") {
+			t.Errorf("after the file has gone: %+v", s)
 		}
 		_, next := wpv(t, dir, "a.wpv", "ll", "el")
 		time.Sleep(20 * time.Second)
-		if s := b.tokenizer(); s.Serving != next.String() || s.Vocabulary != next.String() {
+		if s := b.tokenizer(); s.Serving != next.String() || s.Vocabulary != next.String() || s.FileProblem != "" {
 			t.Errorf("after a good file: %+v", s)
 		}
 		if !strings.Contains(string(b.s.Policy()), `"observe"`) {

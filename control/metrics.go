@@ -110,6 +110,7 @@ var (
 	descTokens       = desc("tokens_total", "Prompt tokens of done reports: predicted to be cached, cached as the engine said, the lesser of both, and what was cached beyond the prediction.", "kind")
 	descMode         = desc("fingerprint_mode", "1 for the mode that a pool with a tokenizer is in.", "pool", "mode")
 	descParity       = desc("tokenizer_parity", "1: the worker has shown the same tokens as ours; 0: not known; -1: others.", "pool", "worker")
+	descFile         = desc("vocabulary_file_good", "1 while the file that the pool's vocabulary was read from is still there and good.", "pool")
 	descReady        = desc("vocabulary_ready_gateways", "Live gateways whose VMs have all loaded the pool's vocabulary.", "pool")
 	descEventBlocks  = desc("kv_event_blocks", "Blocks that the worker's KV events say it holds, with all before them.", "worker")
 	descEventAge     = desc("kv_event_age_seconds", "Age of the worker's last batch of KV events; -1 none yet.", "worker")
@@ -133,7 +134,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descWorkers, descWorkerTrust, descWorkerItems, descWorkerFlight, descWorkerAge, descWorkerAvoid, descGateways, descLag,
 		descWorkerTruth, descWorkerPoor, descWorkerEvict, descWorkerBeat, descBeats,
 		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
-		descPending, descEvents, descTokens, descMode, descParity, descReady, descHot, descHomes, descLearning, descOff,
+		descPending, descEvents, descTokens, descMode, descParity, descFile, descReady, descHot, descHomes, descLearning, descOff,
 		descEventBlocks, descEventAge, descEventUp, descEventCounts,
 		descSourceUp, descSourceAge, descSourceItems, descSourceSkip, descAdapters, descResting,
 	} {
@@ -257,6 +258,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		for _, mode := range []string{"exact", "approximate"} {
 			gauge(descMode, truth(t.Mode == mode), t.Pool, mode)
 		}
+		gauge(descFile, truth(t.FileProblem == ""), t.Pool)
 		gauge(descReady, float64(t.ReadyGateways), t.Pool)
 		for _, w := range t.Workers {
 			gauge(descParity, parityValue[w.Outcome], t.Pool, w.Worker)

@@ -53,6 +53,7 @@ type Service struct {
 	policy    atomic.Pointer[document]
 	exact     map[string]*exactPool // by pool. Under policyMu
 	wasExact  []exactMark           // before a restart. Under policyMu
+	badFiles  map[string]string     // of files, by path; replaced, never changed. Under policyMu
 	adapters  *adapters.Book
 	adapted   map[string][]string // adapters, by pool. Under policyMu
 	parity    parityBook

@@ -225,23 +225,43 @@ func (t *tokenizer) readTemplate(bad func(key, fault, remedy string) error) erro
 }
 
 // readVocabulariesAgain takes over files that have changed since they were read.
-// One that is no good is told once, and what it was before stays.
+// One that is no good, or gone, is told once, and what it was before stays;
+// refused holds those that were no good.
 func (s *Service) readVocabulariesAgain(refused map[string]vocabulary.Stamp) {
 	read := map[string]*vocabulary.Vocabulary{}
+	problems := map[string]string{}
+	before := s.vocabularyProblems()
+	files := map[string]*vocabulary.Vocabulary{}
 	for _, t := range s.policy.Load().tokenizers {
-		path := t.vocabulary.Path
-		stamp, changed := t.vocabulary.Changed()
-		if !changed || refused[path] == stamp {
-			continue
-		}
-		v, err := s.vocabularies.Load(path)
-		if err != nil {
-			refused[path] = stamp
-			s.log.Error("changed vocabulary refused, the one before stays", "file", path, "err", err)
-			continue
-		}
-		read[path] = v
+		files[t.vocabulary.Path] = t.vocabulary
 	}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		stamp, changed, err := files[path].Changed()
+		switch {
+		case err != nil:
+			if problems[path] = err.Error(); before[path] == "" {
+				s.log.Error("vocabulary file is gone, what was read from it stays in use", "file", path, "err", err,
+					"remedy", "put it back before the control service restarts: a policy without it is refused")
+			}
+		case !changed:
+			if before[path] != "" {
+				s.log.Info("vocabulary file is good again", "file", path)
+			}
+		case refused[path] == stamp:
+			problems[path] = before[path]
+		default:
+			v, err := s.vocabularies.Load(path)
+			if err != nil {
+				refused[path], problems[path] = stamp, err.Error()
+				s.log.Error("changed vocabulary refused, the one before stays", "file", path, "err", err)
+				continue
+			}
+			read[path] = v
+		}
+	}
+	s.policyMu.Lock()
+	s.badFiles = problems
+	s.policyMu.Unlock()
 	if len(read) == 0 {
 		return
 	}
@@ -263,4 +283,12 @@ func (s *Service) readVocabulariesAgain(refused map[string]vocabulary.Stamp) {
 	if err != nil {
 		s.log.Error("changed vocabulary not taken over", "err", err)
 	}
+}
+
+// vocabularyProblems is what is wrong with the files of vocabularies in use, by
+// path.
+func (s *Service) vocabularyProblems() map[string]string {
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	return s.badFiles
 }

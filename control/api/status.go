@@ -57,6 +57,9 @@ type Tokenizer struct {
 	Mode       string `json:"mode"` // exact, approximate
 	// Reason says why the vocabulary is not in force.
 	Reason string `json:"reason,omitempty"`
+	// FileProblem says why the file that the policy names can't be read again. What was read
+	// from it stays good until the service restarts.
+	FileProblem string `json:"file_problem,omitempty"`
 	// Serving is the hash in force, the one before while another is loading.
 	Serving       string   `json:"serving,omitempty"`
 	Gateways      int      `json:"gateways"`
@@ -159,6 +162,7 @@ type Heartbeats struct {
 	Age         float64 `json:"age_seconds"`
 	Count       uint64  `json:"count"`
 	CompleteAge float64 `json:"complete_age_seconds"` // of the last complete list
+	Draining    bool    `json:"draining"`             // they ask for a drain
 	// Problem is why the last cache part wasn't taken.
 	Problem string `json:"problem,omitempty"`
 }

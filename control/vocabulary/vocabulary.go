@@ -115,14 +115,15 @@ func unreadable(path string, err error) error {
 }
 
 // Changed reports whether the file is not as it was when v was read, and what it
-// is now. A file that has gone is no change: what was read stays good.
-func (v *Vocabulary) Changed() (now Stamp, changed bool) {
+// is now. A file that has gone is a *Problem and no change: what was read stays
+// good.
+func (v *Vocabulary) Changed() (now Stamp, changed bool, err error) {
 	info, err := os.Stat(v.Path)
 	if err != nil {
-		return Stamp{}, false
+		return Stamp{}, false, unreadable(v.Path, err)
 	}
 	now = Stamp{info.Size(), info.ModTime()}
-	return now, v.stamp != now
+	return now, v.stamp != now, nil
 }
 
 // Shard is piece n of a vocabulary, nil for one that isn't there.

@@ -86,15 +86,15 @@ func TestAFileIsReadOnceUntilItChanges(t *testing.T) {
 	if again, err := s.Load(path); err != nil || again != first {
 		t.Errorf("%p and %p, %v", first, again, err)
 	}
-	if _, changed := first.Changed(); changed {
-		t.Error("changed before it did")
+	if _, changed, err := first.Changed(); changed || err != nil {
+		t.Error("changed before it did", err)
 	}
 	write(t, path, compile(t, 20))
 	if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if _, changed := first.Changed(); !changed {
-		t.Error("a change is not seen")
+	if _, changed, err := first.Changed(); !changed || err != nil {
+		t.Error("a change is not seen", err)
 	}
 	if next, err := s.Load(path); err != nil || next.Hash == first.Hash {
 		t.Errorf("%+v, %v", next, err)
@@ -102,8 +102,9 @@ func TestAFileIsReadOnceUntilItChanges(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, changed := first.Changed(); changed {
-		t.Error("a file that has gone makes what was read bad")
+	var gone *Problem
+	if _, changed, err := first.Changed(); changed || !errors.As(err, &gone) || gone.Remedy == "" {
+		t.Errorf("a file that has gone: changed %v, %v; want a problem and what was read still good", changed, err)
 	}
 }
 
