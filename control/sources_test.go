@@ -104,6 +104,13 @@ func TestWorkersOfASourceJoinTheListAndAreKeptWhileItFails(t *testing.T) {
 	})
 }
 
+func TestASourceGivenTwiceIsRefused(t *testing.T) {
+	_, err := New(Config{Listen: "127.0.0.1:0", Sources: []discovery.Source{newSaid("dns a:1"), newSaid("dns b:1"), newSaid("dns a:1")}})
+	if err == nil || !strings.Contains(err.Error(), "config: discovery: dns a:1 is given twice (keep one of the two)") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestARefIsFreedOnlyWhenNoGatewayCanMistakeIt retires a worker and watches its
 // ref while one gateway follows and another one is silent.
 func TestARefIsFreedOnlyWhenNoGatewayCanMistakeIt(t *testing.T) {
