@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/warmpath/warmpath/control/heartbeat"
@@ -135,7 +136,7 @@ process_start_time_seconds 1.7e+09
 		h := w.last(t)
 		if h.Worker != "127.0.0.1:8000" || h.StartedMillis != 1_700_000_000_000 || h.Draining || h.Eviction != nil || h.Cache != nil ||
 			*h.Load != (heartbeat.Load{Running: 3, Waiting: 2, KVShare: 0.25}) ||
-			h.Engine != (heartbeat.Engine{MaxRunning: 64, QueueLimit: 128, CapacityTokens: 16384, BlockTokens: 32, CachingOff: true}) {
+			!cmp.Equal(h.Engine, heartbeat.Engine{MaxRunning: 64, QueueLimit: 128, CapacityTokens: 16384, BlockTokens: 32, PrefixCaching: new(bool)}) {
 			t.Errorf("%+v", h)
 		}
 		beats := w.heard()

@@ -53,7 +53,11 @@ func (a *Agent) heartbeat(load *discovery.Load, read, now time.Time) *heartbeat.
 		return h
 	}
 	h.StartedMillis = load.StartedMillis
-	h.Engine.CapacityTokens, h.Engine.BlockTokens, h.Engine.CachingOff = load.Facts.CapacityTokens, load.Facts.BlockTokens, load.Facts.CachingOff
+	h.Engine.CapacityTokens, h.Engine.BlockTokens = load.Facts.CapacityTokens, load.Facts.BlockTokens
+	if told := load.Facts.Caching; told != discovery.CachingNotTold {
+		on := told == discovery.CachingOn
+		h.Engine.PrefixCaching = &on
+	}
 	if load.Known {
 		h.Load = &heartbeat.Load{Age: now.Sub(read), Running: load.Running, Waiting: load.Waiting, KVShare: load.KVShare}
 	}

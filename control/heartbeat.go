@@ -97,12 +97,17 @@ func beatOf(h *heartbeat.Heartbeat) discovery.Beat {
 		Sequence: h.Sequence, StartedMillis: h.StartedMillis, Draining: h.Draining,
 		Facts: discovery.Facts{
 			CapacityTokens: h.Engine.CapacityTokens, BlockTokens: h.Engine.BlockTokens,
-			MaxRunning: h.Engine.MaxRunning, QueueLimit: h.Engine.QueueLimit, CachingOff: h.Engine.CachingOff,
+			MaxRunning: h.Engine.MaxRunning, QueueLimit: h.Engine.QueueLimit,
 		},
 	}
 	if l := h.Load; l != nil {
-		b.Load = &discovery.Load{Running: l.Running, Waiting: l.Waiting, KVShare: l.KVShare, Known: true}
-		b.LoadAge, b.Utilization = l.Age, l.Utilization
+		b.Load = &discovery.BeatLoad{Age: l.Age, Running: l.Running, Waiting: l.Waiting, KVShare: l.KVShare, Utilization: l.Utilization}
+	}
+	if caching := h.Engine.PrefixCaching; caching != nil {
+		b.Facts.Caching = discovery.CachingOff
+		if *caching {
+			b.Facts.Caching = discovery.CachingOn
+		}
 	}
 	if e := h.Eviction; e != nil {
 		b.Evict = &discovery.Eviction{In: e.In, For: e.For, Share: e.Share, Why: e.Reason}
@@ -203,7 +208,7 @@ func (s *Service) heartbeatStatus(w *discovery.Worker, now time.Time) *api.Heart
 	}
 	s.beats.mu.Lock()
 	defer s.beats.mu.Unlock()
-	out := &api.Heartbeats{Age: age(now, w.BeatAt), Count: w.Beats, CompleteAge: -1}
+	out := &api.Heartbeats{Age: age(now, w.BeatAt), Count: w.Beats, CompleteAge: -1, Draining: w.BeatDraining}
 	if c := s.beats.caches[w.Ref]; c != nil {
 		out.CompleteAge, out.Problem = age(now, c.complete), c.problem
 	}

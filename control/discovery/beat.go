@@ -13,13 +13,19 @@ type Beat struct {
 	// StartedMillis is the process's start in Unix milliseconds; 0 not told.
 	StartedMillis uint64
 	Draining      bool
-	Load          *Load // nil not told
-	LoadAge       time.Duration
+	Load          *BeatLoad // nil not told
+	Facts         Facts
+	Evict         *Eviction // nil says nothing
+}
+
+// BeatLoad is the load in a heartbeat.
+type BeatLoad struct {
+	Age              time.Duration
+	Running, Waiting int
+	KVShare          float64
 	// Utilization is the share of the batch limit that is in use, for engines that
 	// don't count requests; it counts where that limit is known.
 	Utilization float64
-	Facts       Facts
-	Evict       *Eviction // nil says nothing
 }
 
 // Eviction is the notice that a share of a worker's cache will go.
@@ -77,12 +83,13 @@ func (f *Fleet) Beat(address string, b Beat, now time.Time) (Worker, error) {
 	w.beatSequence, w.BeatAt, w.Beats = b.Sequence, now, w.Beats+1
 	urgent = f.learn(w, b.Facts) || urgent
 	if b.Load != nil {
-		l := *b.Load
-		l.Facts = w.facts
-		l.Running = max(l.Running, int(math.Ceil(b.Utilization*float64(w.MaxRunning))))
-		urgent = f.takeLoad(w, l, now.Add(-b.LoadAge)) || urgent
+		// What a heartbeat doesn't tell is as it was.
+		l := w.Load
+		l.Running, l.Waiting, l.KVShare, l.Known, l.Facts = b.Load.Running, b.Load.Waiting, b.Load.KVShare, true, w.facts
+		l.Running = max(l.Running, int(math.Ceil(b.Load.Utilization*float64(w.MaxRunning))))
+		urgent = f.takeLoad(w, l, now.Add(-b.Load.Age)) || urgent
 	}
-	w.beatDrain = b.Draining
+	w.BeatDraining = b.Draining
 	if b.Evict != nil {
 		urgent = w.evicting(*b.Evict, now) || urgent
 	}
@@ -134,4 +141,4 @@ func (w *worker) evicting(e Eviction, now time.Time) bool {
 }
 
 // drains tells whether the last beat's wish to drain holds.
-func (w *worker) drains(now time.Time) bool { return w.beatDrain && now.Sub(w.BeatAt) < drainWord }
+func (w *worker) drains(now time.Time) bool { return w.BeatDraining && now.Sub(w.BeatAt) < drainWord }

@@ -24,7 +24,7 @@ func TestABeatOfAnOldProcessChangesNothing(t *testing.T) {
 	l := listed(t)
 	l.up(one, Load{StartedMillis: 500_000})
 	ref := l.worker(one).Ref
-	busy := &Load{Running: 9, Known: true}
+	busy := &BeatLoad{Running: 9}
 	if err := l.beat(t, Beat{Sequence: 1, StartedMillis: 400_000, Load: busy, Draining: true}); !errors.Is(err, ErrOldGeneration) {
 		t.Errorf("%v", err)
 	}
@@ -48,16 +48,16 @@ func TestABeatOfAnOldProcessChangesNothing(t *testing.T) {
 
 func TestABeatCountsOnce(t *testing.T) {
 	l := listed(t)
-	if err := l.beat(t, Beat{Sequence: 5, Load: &Load{Running: 1, Known: true}}); err != nil {
+	if err := l.beat(t, Beat{Sequence: 5, Load: &BeatLoad{Running: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	l.now = l.now.Add(time.Second)
 	for _, sequence := range []uint64{5, 4} {
-		if err := l.beat(t, Beat{Sequence: sequence, Load: &Load{Running: 2, Known: true}}); !errors.Is(err, ErrRepeated) {
+		if err := l.beat(t, Beat{Sequence: sequence, Load: &BeatLoad{Running: 2}}); !errors.Is(err, ErrRepeated) {
 			t.Errorf("%d: %v", sequence, err)
 		}
 	}
-	if err := l.beat(t, Beat{Sequence: 6, Load: &Load{Running: 3, Known: true}}); err != nil || l.worker(one).Load.Running != 3 {
+	if err := l.beat(t, Beat{Sequence: 6, Load: &BeatLoad{Running: 3}}); err != nil || l.worker(one).Load.Running != 3 {
 		t.Errorf("%v %+v", err, l.worker(one))
 	}
 	l.now = l.now.Add(beatMemory) // the sender's clock was set back
@@ -70,14 +70,14 @@ func TestALaterLoadWinsWhoeverBringsIt(t *testing.T) {
 	l := listed(t)
 	l.now = l.now.Add(time.Second)
 	l.up(one, Load{Running: 1})
-	if err := l.beat(t, Beat{Sequence: 1, Load: &Load{Running: 2, Known: true}, LoadAge: 500 * time.Millisecond}); err != nil {
+	if err := l.beat(t, Beat{Sequence: 1, Load: &BeatLoad{Running: 2, Age: 500 * time.Millisecond}}); err != nil {
 		t.Fatal(err)
 	}
 	if w := l.worker(one); w.Load.Running != 1 {
 		t.Errorf("an older load: %+v", w.Load)
 	}
 	l.now = l.now.Add(time.Second)
-	if err := l.beat(t, Beat{Sequence: 2, Load: &Load{Running: 2, Known: true}, LoadAge: 500 * time.Millisecond}); err != nil {
+	if err := l.beat(t, Beat{Sequence: 2, Load: &BeatLoad{Running: 2, Age: 500 * time.Millisecond}}); err != nil {
 		t.Fatal(err)
 	}
 	if w := l.worker(one); w.Load.Running != 2 || l.now.Sub(w.LoadAt) != 500*time.Millisecond {
@@ -163,5 +163,21 @@ func TestABeatNamesTheProcessWhereThePageDoesNot(t *testing.T) {
 	l.up(one, Load{Progress: 5})
 	if w := l.worker(one); w.Generation != 700_000 {
 		t.Errorf("counted beside: %+v", w)
+	}
+}
+
+func TestWhatABeatDoesNotTellStaysAsItWas(t *testing.T) {
+	l := listed(t)
+	l.up(one, Load{Asleep: true, RemovedTokens: 5, RemovalsKnown: true, Facts: Facts{Caching: CachingOff, BlockTokens: 32}})
+	if err := l.beat(t, Beat{Sequence: 1, Load: &BeatLoad{Running: 1, Utilization: 0.5}, Facts: Facts{MaxRunning: 9}}); err != nil {
+		t.Fatal(err)
+	}
+	w := l.worker(one)
+	if !w.Load.Asleep || w.State != Draining || !w.CachingOff || w.BlockTokens != 32 || !w.Load.RemovalsKnown || w.Load.Running != 5 {
+		t.Errorf("%+v", w)
+	}
+	l.up(one, Load{Facts: Facts{Caching: CachingOn}})
+	if w := l.worker(one); w.CachingOff || w.State != Healthy || w.BlockTokens != 32 {
+		t.Errorf("%+v", w)
 	}
 }

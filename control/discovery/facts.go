@@ -15,6 +15,9 @@ func (f *Fleet) learn(w *worker, told Facts) bool {
 			*field.told = *field.known
 		}
 	}
+	if told.Caching == CachingNotTold {
+		told.Caching = w.facts.Caching
+	}
 	if told == w.facts {
 		return false
 	}
@@ -32,7 +35,7 @@ func (f *Fleet) learn(w *worker, told Facts) bool {
 
 // fill makes the spec in force of the listed one and of what the engine told.
 func (w *worker) fill() {
-	w.Spec, w.CachingOff = w.listed, w.facts.CachingOff
+	w.Spec, w.CachingOff = w.listed, w.facts.Caching == CachingOff
 	if w.CapacityAssumed && w.facts.CapacityTokens > 0 {
 		w.CapacityTokens, w.CapacityAssumed = w.facts.CapacityTokens, false
 	}

@@ -52,8 +52,10 @@ type Worker struct {
 	EvictWhy   string
 	BeatAt     time.Time // last heartbeat; zero never
 	Beats      uint64
-	AvoidUntil time.Time // end of the negative mark; zero none
-	AvoidWhy   string
+	// BeatDraining: the last heartbeat asked for a drain.
+	BeatDraining bool
+	AvoidUntil   time.Time // end of the negative mark; zero none
+	AvoidWhy     string
 }
 
 // Observation is what one probe round found out.
@@ -104,7 +106,6 @@ type worker struct {
 	facts        Facts  // that the engine told
 	started      uint64 // of the process, Unix ms; 0 not told
 	beatSequence uint64
-	beatDrain    bool // the last heartbeat asked for a drain
 	probed       bool
 	failures     int
 	wasRefused   bool    // since the last success
@@ -348,7 +349,7 @@ func (f *Fleet) newGeneration(w *worker, generation uint64, from genFrom, now ti
 	w.Generation, w.source = generation, from
 	w.AvoidUntil, w.AvoidWhy, w.marks = time.Time{}, "", 0
 	w.EvictUntil, w.EvictShare, w.EvictWhy = time.Time{}, 0, ""
-	w.beatSequence, w.beatDrain = 0, false
+	w.beatSequence, w.BeatDraining = 0, false
 	return true
 }
 
@@ -451,7 +452,7 @@ func (f *Fleet) Tick(now time.Time) {
 	defer f.mu.Unlock()
 	for _, addr := range sortedKeys(f.workers) {
 		w := f.workers[addr]
-		if w.beatDrain && f.settle(w, now) {
+		if w.BeatDraining && f.settle(w, now) {
 			f.hooks.Changed(true)
 		}
 		if w.State == Down && !w.forgotten && now.Sub(w.Since) >= f.cfg.ForgetDown && w.Ref != 0 {

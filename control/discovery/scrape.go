@@ -40,8 +40,18 @@ type Facts struct {
 	BlockTokens    int
 	MaxRunning     int
 	QueueLimit     int
-	CachingOff     bool // the engine keeps no prefixes
+	Caching        Caching
 }
+
+// Caching tells whether an engine keeps prefixes.
+type Caching uint8
+
+// What it may be.
+const (
+	CachingNotTold Caching = iota
+	CachingOn
+	CachingOff
+)
 
 type metricKind uint8
 
@@ -153,10 +163,14 @@ func (l *Load) take(kind metricKind, metrics []*dto.Metric) {
 // rank has one: kv_cache_size_tokens is the rank's own, while num_gpu_blocks is
 // that of all ranks together.
 func (f *Facts) configured(metrics []*dto.Metric) {
-	f.CachingOff = len(metrics) > 0
 	var sizes, blocks float64
 	for _, m := range metrics {
-		f.CachingOff = f.CachingOff && label(m, "enable_prefix_caching") == "False"
+		switch label(m, "enable_prefix_caching") {
+		case "True":
+			f.Caching = CachingOn
+		case "False":
+			f.Caching = CachingOff
+		}
 		block := number(m, "block_size", "page_size")
 		f.BlockTokens = max(f.BlockTokens, clampInt(block))
 		sizes += number(m, "kv_cache_size_tokens")

@@ -25,7 +25,7 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 		"sglang": {"sglang:num_running_reqs 7\nsglang:num_queue_reqs 8\nsglang:token_usage 0.5", Load{Running: 7, Waiting: 8, KVShare: 0.5, Known: true}},
 		"vllm before 0.9, two queues": {
 			"vllm:num_requests_waiting 2\nvllm:num_requests_swapped 3\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\",enable_prefix_caching=\"True\"} 1\n",
-			Load{Waiting: 5, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 16}},
+			Load{Waiting: 5, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 16, Caching: CachingOn}},
 		},
 		"vllm, two ranks of an older one": {
 			"vllm:cache_config_info{engine=\"0\",block_size=\"16\",num_gpu_blocks=\"400\"} 1\nvllm:cache_config_info{engine=\"1\",block_size=\"16\",num_gpu_blocks=\"400\"} 1\n",
@@ -33,7 +33,7 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 		},
 		"vllm without a prefix cache": {
 			"vllm:cache_config_info{block_size=\"32\",num_gpu_blocks=\"None\",kv_cache_size_tokens=\"4096\",enable_prefix_caching=\"False\"} 1\n",
-			Load{Facts: Facts{CapacityTokens: 4096, BlockTokens: 32, CachingOff: true}},
+			Load{Facts: Facts{CapacityTokens: 4096, BlockTokens: 32, Caching: CachingOff}},
 		},
 		"vllm asleep": {
 			"vllm:engine_sleep_state{sleep_state=\"awake\"} 0\nvllm:engine_sleep_state{sleep_state=\"weights_offloaded\"} 1\nvllm:engine_sleep_state{sleep_state=\"discard_all\"} 0\n",
@@ -84,7 +84,7 @@ func TestARecordedPageOfTwoRanksIsRead(t *testing.T) {
 	}
 	want := Load{
 		StartedMillis: 1_795_968_827_490, Progress: 700 + 7, Known: true,
-		Facts: Facts{CapacityTokens: 2 * 6400, BlockTokens: 32},
+		Facts: Facts{CapacityTokens: 2 * 6400, BlockTokens: 32, Caching: CachingOn},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

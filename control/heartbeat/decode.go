@@ -222,7 +222,7 @@ func (c *checker) heartbeat(b *body) *Heartbeat {
 		h.Engine = Engine{
 			MaxRunning: c.count("engine.max_running", e.MaxRunning), QueueLimit: c.count("engine.queue_limit", e.QueueLimit),
 			CapacityTokens: c.within("engine.capacity_tokens", e.CapacityTokens, 1<<31), BlockTokens: c.count("engine.block_tokens", e.BlockTokens),
-			CachingOff: e.PrefixCaching != nil && !*e.PrefixCaching,
+			PrefixCaching: e.PrefixCaching,
 		}
 	}
 	if b.Cache != nil {

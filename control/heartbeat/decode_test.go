@@ -31,7 +31,7 @@ func TestAHeartbeatIsReadWhole(t *testing.T) {
 	want := &Heartbeat{
 		Worker: "10.0.0.7:8000", Sequence: 17, StartedMillis: 1796399800000, Draining: true,
 		Load:   &Load{Age: 120 * time.Millisecond, Running: 3, Waiting: 1, KVShare: 0.25, Utilization: 0.5},
-		Engine: Engine{MaxRunning: 64, QueueLimit: 256, CapacityTokens: 192000, BlockTokens: 32, CachingOff: true},
+		Engine: Engine{MaxRunning: 64, QueueLimit: 256, CapacityTokens: 192000, BlockTokens: 32, PrefixCaching: new(bool)},
 		Cache: &Cache{
 			Cleared: true, Prefixes: []Prefix{{Model: "m", CacheSalt: "s", Tokens: []uint32{1, 2, 4294967}}},
 			Paths:   [][]fingerprint.Checkpoint{{{Fingerprint: 0x0123456789abcdef, End: 4}, {Fingerprint: 0xfedcba9876543210, End: 8}}},

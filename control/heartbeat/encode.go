@@ -22,8 +22,7 @@ func (h *Heartbeat) MarshalJSON() ([]byte, error) {
 		b.Load = &load{AgeMS: millisOf(l.Age), Running: l.Running, Waiting: l.Waiting, KVShare: l.KVShare, Utilization: l.Utilization}
 	}
 	if e := h.Engine; e != (Engine{}) {
-		caching := !e.CachingOff
-		b.Engine = &engine{MaxRunning: e.MaxRunning, QueueLimit: e.QueueLimit, CapacityTokens: e.CapacityTokens, BlockTokens: e.BlockTokens, PrefixCaching: &caching}
+		b.Engine = &engine{MaxRunning: e.MaxRunning, QueueLimit: e.QueueLimit, CapacityTokens: e.CapacityTokens, BlockTokens: e.BlockTokens, PrefixCaching: e.PrefixCaching}
 	}
 	if c := h.Cache; c != nil {
 		b.Cache = &cache{Complete: c.Complete, Cleared: c.Cleared}

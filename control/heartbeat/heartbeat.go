@@ -49,7 +49,7 @@ type Load struct {
 type Engine struct {
 	MaxRunning, QueueLimit      int
 	CapacityTokens, BlockTokens int
-	CachingOff                  bool
+	PrefixCaching               *bool
 }
 
 // Cache is what the prefix cache holds.
