@@ -100,7 +100,7 @@ func (e *engine) metrics(ctx context.Context) {
 	}
 	info := bytes.Contains(page, []byte("cache_config_info{"))
 	switch {
-	case load.Facts.CachingOff:
+	case load.Facts.Caching == discovery.CachingOff:
 		e.fail("engine.prefix_caching", e.name, "enable_prefix_caching is False: every prompt is computed anew", "start vLLM with --enable-prefix-caching, SGLang without --disable-radix-cache")
 	case info:
 		e.ok("engine.prefix_caching", e.name, "on, by cache_config_info")
