@@ -18,6 +18,7 @@
 package admission
 
 import (
+	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
@@ -57,6 +58,8 @@ type Gate struct {
 	seen     *policy.Admission // what the policy said last
 	enforce  [256]bool         // by pool
 	all, any bool              // pools that refuse
+
+	metadata string // path of the property with the tenant
 
 	lease   lease
 	leaseAt int64 // unix ns of the last look at it
@@ -137,6 +140,7 @@ func (g *Gate) configure(settings *policy.Admission) {
 		return // requests under way still give back what they have
 	}
 	g.settings = settings
+	g.metadata = metadataPath + strings.Join(settings.Metadata, "\x00")
 	for _, p := range g.fleet.PolicyPools() {
 		on := settings.Enforced(p.Name)
 		g.enforce[p.Index] = on

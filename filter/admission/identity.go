@@ -1,8 +1,6 @@
 package admission
 
 import (
-	"crypto/sha256"
-	"strings"
 	"unsafe"
 
 	"github.com/warmpath/warmpath/filter/abi"
@@ -50,13 +48,13 @@ func (g *Gate) Identify(headers abi.Pairs) Identity {
 	}
 	var who Identity
 	if len(tenant) == 0 && len(a.Metadata) > 0 {
-		tenant, _ = abi.Property(metadataPath+strings.Join(a.Metadata, "\x00"), &g.scratch)
+		tenant, _ = abi.Property(g.metadata, &g.scratch)
 	}
 	switch {
 	case len(tenant) > 0:
 		who.Tenant, _ = a.TenantIndex(tenant)
 	case key != nil:
-		who.Tenant = a.Keys[sha256.Sum256(key)]
+		who.Tenant = a.Keys[sum256(key)]
 	}
 	limits := g.limitsOf(who.Tenant)
 	who.Class = limits.Class
@@ -65,15 +63,20 @@ func (g *Gate) Identify(headers abi.Pairs) Identity {
 			who.Class = max(c, limits.MaxClass)
 		}
 	}
-	who.Bypass = secret != nil && a.BypassSecret != nil && sameSum(sha256.Sum256(secret), a.BypassSecret)
+	who.Bypass = secret != nil && a.BypassSecret != nil && sameSum(sum256(secret), a.BypassSecret)
 	return who
 }
 
 // cutBearer takes the token out of an authorization header.
 func cutBearer(value []byte) ([]byte, bool) {
 	const scheme = "bearer "
-	if len(value) <= len(scheme) || !strings.EqualFold(string(value[:len(scheme)]), scheme) {
+	if len(value) <= len(scheme) {
 		return nil, false
+	}
+	for i := range len(scheme) {
+		if value[i]|0x20 != scheme[i] {
+			return nil, false
+		}
 	}
 	return value[len(scheme):], true
 }

@@ -1,16 +1,12 @@
 package admission
 
 import (
-	"encoding/binary"
 	"time"
 
 	"github.com/warmpath/warmpath/shared/quota"
 )
 
-const (
-	leaseMagic = 0x314c5057 // "WPL1"
-	leaseBytes = 56
-)
+const leaseMagic = 0x314c5057 // "WPL1"
 
 // lease is the gateway's lease: which one its cells hold and until when it
 // counts.
@@ -26,37 +22,32 @@ const (
 //	40     8    end of the floors, unix ns
 //	48     8    sequence of the last USAGE section
 type lease struct {
+	magic              uint32
 	Flags              uint8
+	_                  [3]uint8
 	Term, Sequence     uint64
 	Sent, Until, Floor int64
 	Usage              uint64
 }
 
 func (l *lease) decode(b []byte) bool {
+	*l = lease{}
 	if len(b) == 0 {
-		*l = lease{}
 		return true
 	}
-	if len(b) != leaseBytes || binary.LittleEndian.Uint32(b) != leaseMagic {
-		return false
+	if len(b) == len(bytesOfOne(l)) {
+		copy(bytesOfOne(l), b)
 	}
-	*l = lease{
-		Flags: b[4], Term: binary.LittleEndian.Uint64(b[8:]), Sequence: binary.LittleEndian.Uint64(b[16:]),
-		Sent: int64(binary.LittleEndian.Uint64(b[24:])), Until: int64(binary.LittleEndian.Uint64(b[32:])),
-		Floor: int64(binary.LittleEndian.Uint64(b[40:])), Usage: binary.LittleEndian.Uint64(b[48:]),
+	if l.magic != leaseMagic {
+		*l = lease{}
+		return false
 	}
 	return true
 }
 
 func (l *lease) append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, leaseMagic)
-	b = append(b, l.Flags, 0, 0, 0)
-	b = binary.LittleEndian.AppendUint64(b, l.Term)
-	b = binary.LittleEndian.AppendUint64(b, l.Sequence)
-	b = binary.LittleEndian.AppendUint64(b, uint64(l.Sent))
-	b = binary.LittleEndian.AppendUint64(b, uint64(l.Until))
-	b = binary.LittleEndian.AppendUint64(b, uint64(l.Floor))
-	return binary.LittleEndian.AppendUint64(b, l.Usage)
+	l.magic = leaseMagic
+	return append(b, bytesOfOne(l)...)
 }
 
 // newer tells whether this lease is newer than another.

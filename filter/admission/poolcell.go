@@ -1,8 +1,8 @@
 package admission
 
 import (
-	"encoding/binary"
 	"math"
+	"unsafe"
 
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/quota"
@@ -11,9 +11,9 @@ import (
 
 const (
 	poolMagic   = 0x31535057 // "WPS1"
-	poolFixed   = 112
-	poolShare   = 40
-	poolWaiters = 40
+	poolFixed   = int(unsafe.Sizeof(poolHead{}))
+	poolShare   = int(unsafe.Sizeof(share{}))
+	poolWaiters = int(unsafe.Sizeof(queued{}))
 	// maxShares is the number of VMs that a cell can list: all that have a row.
 	maxShares = wire.MaxSlots
 	maxQueues = maxShares * policy.Classes
@@ -33,6 +33,18 @@ type limits struct {
 // still, is whole again with the VM's next change.
 //
 //	offset size
+//	0      112  head
+//	112    40n  shares
+//	       40m  queues
+type poolCell struct {
+	poolHead
+	Shares []share
+	Queues []queued
+}
+
+// poolHead is what a cell begins with.
+//
+//	offset size
 //	0      4    magic "WPS1"
 //	4      2    n, the number of shares, at most 128
 //	6      2    m, the number of queues, at most 384
@@ -41,14 +53,12 @@ type limits struct {
 //	24     64   by class, then of the whole pool: slots, floor, tokens to prefill,
 //	            tokens/s, u32 each
 //	88     24   by class: virtual time of the queues, f64
-//	112    40n  shares
-//	       40m  queues
-type poolCell struct {
+type poolHead struct {
+	magic       uint32
+	n, m        uint16
 	Term, Lease uint64
 	Limits      [policy.Classes + 1]limits
 	Virtual     [policy.Classes]float64
-	Shares      []share
-	Queues      []queued
 }
 
 // share is what one VM has in use.
@@ -65,9 +75,12 @@ type poolCell struct {
 type share struct {
 	Nonce   uint64
 	Slot    uint16
+	_       uint16
 	Until   uint32
 	InUse   [policy.Classes]uint16
+	_       uint16
 	Prefill [policy.Classes]uint32
+	_       uint32
 }
 
 // queued is the requests of one class that wait in one VM.
@@ -77,7 +90,7 @@ type share struct {
 //	2      1    class
 //	3      1    0
 //	4      2    requests that wait
-//	6      2    of those, the ones that wait for their tenant's lease
+//	6      2    0
 //	8      4    tokens to prefill of all of them, as far as known
 //	12     4    shared queue that wakes the VM, 0 none
 //	16     8    start of the best in virtual time, f64; +Inf: nobody could use a slot
@@ -86,8 +99,9 @@ type share struct {
 type queued struct {
 	Slot    uint16
 	Class   uint8
+	_       uint8
 	Waiting uint16
-	Blocked uint16
+	_       uint16
 	Tokens  uint32
 	Queue   uint32
 	Start   float64
@@ -97,97 +111,31 @@ type queued struct {
 
 // decode reads a cell. An absent or unreadable one is a cell without a lease.
 func (c *poolCell) decode(b []byte) bool {
-	c.Term, c.Lease = 0, 0
-	c.Limits, c.Virtual = [policy.Classes + 1]limits{}, [policy.Classes]float64{}
+	c.poolHead = poolHead{}
 	c.Shares, c.Queues = c.Shares[:0], c.Queues[:0]
-	if len(b) == 0 {
-		return true
+	if len(b) < poolFixed {
+		return len(b) == 0
 	}
-	if len(b) < poolFixed || binary.LittleEndian.Uint32(b) != poolMagic {
+	copy(bytesOfOne(&c.poolHead), b)
+	n, m := int(c.n), int(c.m)
+	if c.magic != poolMagic || n > maxShares || m > maxQueues || len(b) != poolFixed+n*poolShare+m*poolWaiters {
+		c.poolHead = poolHead{}
 		return false
 	}
-	n, m := int(binary.LittleEndian.Uint16(b[4:])), int(binary.LittleEndian.Uint16(b[6:]))
-	if n > maxShares || m > maxQueues || len(b) != poolFixed+n*poolShare+m*poolWaiters {
-		return false
-	}
-	c.Term, c.Lease = binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
-	for i := range c.Limits {
-		r := b[24+16*i:]
-		c.Limits[i] = limits{
-			Slots: binary.LittleEndian.Uint32(r), Floor: binary.LittleEndian.Uint32(r[4:]),
-			Prefill: binary.LittleEndian.Uint32(r[8:]), TokensPerSecond: binary.LittleEndian.Uint32(r[12:]),
-		}
-	}
-	for i := range c.Virtual {
-		c.Virtual[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[88+8*i:]))
-	}
-	for r := b[poolFixed:]; n > 0; n, r = n-1, r[poolShare:] {
-		s := share{Nonce: binary.LittleEndian.Uint64(r), Slot: binary.LittleEndian.Uint16(r[8:]), Until: binary.LittleEndian.Uint32(r[12:])}
-		for i := range s.InUse {
-			s.InUse[i] = binary.LittleEndian.Uint16(r[16+2*i:])
-		}
-		for i := range s.Prefill {
-			s.Prefill[i] = binary.LittleEndian.Uint32(r[24+4*i:])
-		}
-		c.Shares = append(c.Shares, s)
-	}
-	for r := b[len(b)-m*poolWaiters:]; m > 0; m, r = m-1, r[poolWaiters:] {
-		c.Queues = append(c.Queues, queued{
-			Slot: binary.LittleEndian.Uint16(r), Class: r[2] % policy.Classes,
-			Waiting: binary.LittleEndian.Uint16(r[4:]), Blocked: binary.LittleEndian.Uint16(r[6:]),
-			Tokens: binary.LittleEndian.Uint32(r[8:]), Queue: binary.LittleEndian.Uint32(r[12:]),
-			Start:  math.Float64frombits(binary.LittleEndian.Uint64(r[16:])),
-			Oldest: int64(binary.LittleEndian.Uint64(r[24:])), Woken: int64(binary.LittleEndian.Uint64(r[32:])),
-		})
+	c.Shares = fill(c.Shares, n, b[poolFixed:])
+	c.Queues = fill(c.Queues, m, b[poolFixed+n*poolShare:])
+	for i := range c.Queues {
+		c.Queues[i].Class %= policy.Classes
 	}
 	return true
 }
 
 // append appends the cell's bytes.
 func (c *poolCell) append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, poolMagic)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(c.Shares)))
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(c.Queues)))
-	b = binary.LittleEndian.AppendUint64(b, c.Term)
-	b = binary.LittleEndian.AppendUint64(b, c.Lease)
-	for i := range c.Limits {
-		l := &c.Limits[i]
-		b = binary.LittleEndian.AppendUint32(b, l.Slots)
-		b = binary.LittleEndian.AppendUint32(b, l.Floor)
-		b = binary.LittleEndian.AppendUint32(b, l.Prefill)
-		b = binary.LittleEndian.AppendUint32(b, l.TokensPerSecond)
-	}
-	for _, v := range c.Virtual {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
-	}
-	for i := range c.Shares {
-		s := &c.Shares[i]
-		b = binary.LittleEndian.AppendUint64(b, s.Nonce)
-		b = binary.LittleEndian.AppendUint16(b, s.Slot)
-		b = binary.LittleEndian.AppendUint16(b, 0)
-		b = binary.LittleEndian.AppendUint32(b, s.Until)
-		for _, n := range s.InUse {
-			b = binary.LittleEndian.AppendUint16(b, n)
-		}
-		b = append(b, 0, 0)
-		for _, n := range s.Prefill {
-			b = binary.LittleEndian.AppendUint32(b, n)
-		}
-		b = binary.LittleEndian.AppendUint32(b, 0)
-	}
-	for i := range c.Queues {
-		q := &c.Queues[i]
-		b = binary.LittleEndian.AppendUint16(b, q.Slot)
-		b = append(b, q.Class, 0)
-		b = binary.LittleEndian.AppendUint16(b, q.Waiting)
-		b = binary.LittleEndian.AppendUint16(b, q.Blocked)
-		b = binary.LittleEndian.AppendUint32(b, q.Tokens)
-		b = binary.LittleEndian.AppendUint32(b, q.Queue)
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(q.Start))
-		b = binary.LittleEndian.AppendUint64(b, uint64(q.Oldest))
-		b = binary.LittleEndian.AppendUint64(b, uint64(q.Woken))
-	}
-	return b
+	c.magic, c.n, c.m = poolMagic, uint16(len(c.Shares)), uint16(len(c.Queues))
+	b = append(b, bytesOfOne(&c.poolHead)...)
+	b = append(b, bytesOf(c.Shares)...)
+	return append(b, bytesOf(c.Queues)...)
 }
 
 // share is a VM's share, nil for none.

@@ -1,14 +1,14 @@
 package admission
 
 import (
-	"encoding/binary"
 	"time"
+	"unsafe"
 
 	"github.com/warmpath/warmpath/filter/abi"
 )
 
 const (
-	resetBytes = 24
+	resetBytes = int(unsafe.Sizeof(reset{}))
 	maxResets  = 32
 	// resetLife is how long a prompt is remembered whose worker broke off.
 	resetLife = time.Minute
@@ -32,6 +32,7 @@ type Resets struct {
 type reset struct {
 	prompt uint64
 	refs   [2]uint16
+	_      uint32
 	at     int64
 }
 
@@ -51,26 +52,8 @@ func (r *Resets) decode(b []byte) bool {
 	if len(b)%resetBytes != 0 || len(b) > maxResets*resetBytes {
 		return false
 	}
-	for ; len(b) > 0; b = b[resetBytes:] {
-		r.known = append(r.known, reset{
-			prompt: binary.LittleEndian.Uint64(b),
-			refs:   [2]uint16{binary.LittleEndian.Uint16(b[8:]), binary.LittleEndian.Uint16(b[10:])},
-			at:     int64(binary.LittleEndian.Uint64(b[16:])),
-		})
-	}
+	r.known = fill(r.known, len(b)/resetBytes, b)
 	return true
-}
-
-func (r *Resets) append(b []byte) []byte {
-	for i := range r.known {
-		k := &r.known[i]
-		b = binary.LittleEndian.AppendUint64(b, k.prompt)
-		b = binary.LittleEndian.AppendUint16(b, k.refs[0])
-		b = binary.LittleEndian.AppendUint16(b, k.refs[1])
-		b = append(b, 0, 0, 0, 0)
-		b = binary.LittleEndian.AppendUint64(b, uint64(k.at))
-	}
-	return b
 }
 
 // note adds a worker that broke off.
@@ -110,8 +93,7 @@ func (g *Gate) NoteReset(prompt uint64, ref uint16, now int64) {
 			return
 		}
 		g.Resets.note(prompt, ref, now)
-		g.out = g.Resets.append(g.out[:0])
-		if abi.SetSharedData(g.fleet.Keys.Resets(), g.out, cas) != abi.CASMismatch {
+		if abi.SetSharedData(g.fleet.Keys.Resets(), bytesOf(g.Resets.known), cas) != abi.CASMismatch {
 			return
 		}
 	}

@@ -1,16 +1,15 @@
 package admission
 
 import (
-	"encoding/binary"
-	"math"
+	"unsafe"
 
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
 const (
 	tenantMagic = 0x31545057 // "WPT1"
-	tenantFixed = 104
-	tenantShare = 24
+	tenantFixed = int(unsafe.Sizeof(tenantHead{}))
+	tenantShare = int(unsafe.Sizeof(tenantOf{}))
 	// finishes is how many pools and classes a cell keeps the fair queue's finish
 	// times of. A tenant that waits in more at once begins anew in the oldest.
 	finishes = 2
@@ -19,6 +18,16 @@ const (
 // tenantCell is one tenant in one gateway: what it was granted, what it has spent,
 // and who has how many of its requests. As with a pool's cell every VM writes
 // its own share; what is spent stays when a VM is gone.
+//
+//	offset size
+//	0      104  head
+//	104    24n  shares
+type tenantCell struct {
+	tenantHead
+	Shares []tenantOf
+}
+
+// tenantHead is what a cell begins with.
 //
 //	offset size
 //	0      4    magic "WPT1"
@@ -36,22 +45,25 @@ const (
 //	64     4    requests refused
 //	68     4    0
 //	72     32   twice: pool, class, 6 zero bytes, finish in that queue's virtual time, f64
-//	104    24n  shares
-type tenantCell struct {
+type tenantHead struct {
+	magic                          uint32
+	n                              uint16
 	Flags                          uint8
+	_                              uint8
 	Term, Lease                    uint64
 	Slots, Floor                   uint32
 	GrantedRequests, GrantedTokens uint64
 	SpentRequests, SpentTokens     uint64
 	Refused                        uint32
+	_                              uint32
 	Finish                         [finishes]finish
-	Shares                         []tenantOf
 }
 
 // finish is when a tenant's last request that waited in a queue is done, in the
 // queue's virtual time.
 type finish struct {
 	Pool, Class uint8
+	_           [6]uint8
 	At          float64
 }
 
@@ -69,71 +81,30 @@ type tenantOf struct {
 	Nonce          uint64
 	Slot           uint16
 	InUse, Waiting uint16
+	_              uint16
 	Queue          uint32
 	Until          uint32
 }
 
 func (c *tenantCell) decode(b []byte) bool {
-	*c = tenantCell{Shares: c.Shares[:0]}
-	if len(b) == 0 {
-		return true
+	c.tenantHead, c.Shares = tenantHead{}, c.Shares[:0]
+	if len(b) < tenantFixed {
+		return len(b) == 0
 	}
-	if len(b) < tenantFixed || binary.LittleEndian.Uint32(b) != tenantMagic {
+	copy(bytesOfOne(&c.tenantHead), b)
+	n := int(c.n)
+	if c.magic != tenantMagic || n > wire.MaxSlots || len(b) != tenantFixed+n*tenantShare {
+		c.tenantHead = tenantHead{}
 		return false
 	}
-	n := int(binary.LittleEndian.Uint16(b[4:]))
-	if n > wire.MaxSlots || len(b) != tenantFixed+n*tenantShare {
-		return false
-	}
-	c.Flags = b[6]
-	c.Term, c.Lease = binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
-	c.Slots, c.Floor = binary.LittleEndian.Uint32(b[24:]), binary.LittleEndian.Uint32(b[28:])
-	c.GrantedRequests, c.GrantedTokens = binary.LittleEndian.Uint64(b[32:]), binary.LittleEndian.Uint64(b[40:])
-	c.SpentRequests, c.SpentTokens = binary.LittleEndian.Uint64(b[48:]), binary.LittleEndian.Uint64(b[56:])
-	c.Refused = binary.LittleEndian.Uint32(b[64:])
-	for i := range c.Finish {
-		r := b[72+16*i:]
-		c.Finish[i] = finish{Pool: r[0], Class: r[1], At: math.Float64frombits(binary.LittleEndian.Uint64(r[8:]))}
-	}
-	for r := b[tenantFixed:]; n > 0; n, r = n-1, r[tenantShare:] {
-		c.Shares = append(c.Shares, tenantOf{
-			Nonce: binary.LittleEndian.Uint64(r), Slot: binary.LittleEndian.Uint16(r[8:]),
-			InUse: binary.LittleEndian.Uint16(r[10:]), Waiting: binary.LittleEndian.Uint16(r[12:]),
-			Queue: binary.LittleEndian.Uint32(r[16:]), Until: binary.LittleEndian.Uint32(r[20:]),
-		})
-	}
+	c.Shares = fill(c.Shares, n, b[tenantFixed:])
 	return true
 }
 
 func (c *tenantCell) append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint32(b, tenantMagic)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(c.Shares)))
-	b = append(b, c.Flags, 0)
-	b = binary.LittleEndian.AppendUint64(b, c.Term)
-	b = binary.LittleEndian.AppendUint64(b, c.Lease)
-	b = binary.LittleEndian.AppendUint32(b, c.Slots)
-	b = binary.LittleEndian.AppendUint32(b, c.Floor)
-	b = binary.LittleEndian.AppendUint64(b, c.GrantedRequests)
-	b = binary.LittleEndian.AppendUint64(b, c.GrantedTokens)
-	b = binary.LittleEndian.AppendUint64(b, c.SpentRequests)
-	b = binary.LittleEndian.AppendUint64(b, c.SpentTokens)
-	b = binary.LittleEndian.AppendUint32(b, c.Refused)
-	b = append(b, 0, 0, 0, 0)
-	for i := range c.Finish {
-		b = append(b, c.Finish[i].Pool, c.Finish[i].Class, 0, 0, 0, 0, 0, 0)
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(c.Finish[i].At))
-	}
-	for i := range c.Shares {
-		s := &c.Shares[i]
-		b = binary.LittleEndian.AppendUint64(b, s.Nonce)
-		b = binary.LittleEndian.AppendUint16(b, s.Slot)
-		b = binary.LittleEndian.AppendUint16(b, s.InUse)
-		b = binary.LittleEndian.AppendUint16(b, s.Waiting)
-		b = append(b, 0, 0)
-		b = binary.LittleEndian.AppendUint32(b, s.Queue)
-		b = binary.LittleEndian.AppendUint32(b, s.Until)
-	}
-	return b
+	c.magic, c.n = tenantMagic, uint16(len(c.Shares))
+	b = append(b, bytesOfOne(&c.tenantHead)...)
+	return append(b, bytesOf(c.Shares)...)
 }
 
 // inUse is the tenant's requests in all VMs.

@@ -145,11 +145,7 @@ func (s *stream) explainAdmission(b []byte) []byte {
 	if !s.ticket.Asked() {
 		return b
 	}
-	b = append(b, " class=p"...)
-	b = append(b, '0'+s.ticket.Class, ' ')
-	b = append(b, "tenant="...)
-	b = append(b, s.plugin.gate.TenantName(s.ticket.Tenant)...)
-	b = append(b, " waited="...)
-	b = strconv.AppendInt(b, s.ticket.Waited/1_000_000, 10)
-	return append(b, "ms"...)
+	t := &s.ticket
+	return append(b, " class=p"+strconv.Itoa(int(t.Class))+" tenant="+s.plugin.gate.TenantName(t.Tenant)+
+		" waited="+strconv.FormatInt(t.Waited/1_000_000, 10)+"ms"...)
 }

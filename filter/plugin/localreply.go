@@ -28,7 +28,7 @@ func (s *stream) refuseNoWorker() types.Action {
 		reply = noWorkerAnthropic
 	}
 	headers := [][2]string{{"content-type", "application/json"}, {"retry-after", s.retryIn(1)}}
-	if s.reply(503, "warmpath_no_worker", headers, []byte(reply)) {
+	if s.reply(503, "warmpath_no_worker", headers, reply) {
 		return types.ActionPause
 	}
 	return types.ActionContinue
@@ -54,23 +54,18 @@ func (s *stream) refuse(why quota.Reason) bool {
 	if why.Yours() {
 		status, kind, code = 429, "rate_limit_error", "rate_limit_exceeded"
 	}
-	b := s.plugin.vm.line[:0]
+	text := `{"error":{"message":"` + messages[why] + `","type":"` + kind + `","param":null,"code":"` + code + `"}}`
 	if s.endpoint.Anthropic() {
 		if !why.Yours() {
 			kind = "overloaded_error"
 		}
-		b = append(append(append(append(b, `{"type":"error","error":{"type":"`...), kind...), `","message":"`...), messages[why]...)
-		b = append(b, `"}}`...)
-	} else {
-		b = append(append(append(append(b, `{"error":{"message":"`...), messages[why]...), `","type":"`...), kind...)
-		b = append(append(append(b, `","param":null,"code":"`...), code...), `"}}`...)
+		text = `{"type":"error","error":{"type":"` + kind + `","message":"` + messages[why] + `"}}`
 	}
-	s.plugin.vm.line = b
 	return s.reply(status, "warmpath_"+why.String(), [][2]string{
 		{"content-type", "application/json"},
 		{"retry-after", s.retryIn(s.ticket.RetryAfter)},
 		{reasonHeader, why.String()},
-	}, b)
+	}, text)
 }
 
 // retryIn is a Retry-After of some seconds or a little more.
@@ -80,9 +75,9 @@ func (s *stream) retryIn(seconds int) string {
 }
 
 // reply answers the request, and tells whether the proxy has taken the answer.
-func (s *stream) reply(code int, details string, headers [][2]string, text []byte) bool {
+func (s *stream) reply(code int, details string, headers [][2]string, text string) bool {
 	s.phase = phaseRefused
-	if abi.SendLocalResponse(code, details, headers, text, -1) != abi.OK {
+	if abi.SendLocalResponse(code, details, headers, []byte(text), -1) != abi.OK {
 		s.phase = phasePassing // better an answer of the cluster's than none
 		return false
 	}
