@@ -70,16 +70,31 @@ The exit code is 1 when a check fails; warnings leave it 0.`,
 	return cmd
 }
 
-// printChecks prints what is wrong with its remedies, and counts the rest.
+// printChecks prints what is wrong with its remedies, and counts the rest. What
+// is the same at several targets is one line.
 func printChecks(w io.Writer, checks []doctor.Check, all bool) error {
 	count := map[doctor.Status]int{}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	targets := map[doctor.Check][]string{}
+	var order []doctor.Check
 	for _, c := range checks {
 		count[c.Status]++
 		if c.Status == doctor.OK && !all {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", strings.ToUpper(string(c.Status)), c.Name, c.Target, c.Seen)
+		target := c.Target
+		c.Target = ""
+		if targets[c] == nil {
+			order = append(order, c)
+		}
+		targets[c] = append(targets[c], target)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range order {
+		where := targets[c][0]
+		if more := len(targets[c]) - 1; more > 0 {
+			where += fmt.Sprintf(" and %d more", more)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", strings.ToUpper(string(c.Status)), c.Name, where, c.Seen)
 		if c.Remedy != "" {
 			fmt.Fprintf(t, "\t\t\t-> %s\n", c.Remedy)
 		}

@@ -33,3 +33,18 @@ func TestDoctorPrintsWhatToChangeAndFailsWhenSomethingDoes(t *testing.T) {
 		t.Errorf("%d %s", code, errs)
 	}
 }
+
+func TestWhatIsTheSameAtSeveralTargetsIsOneLine(t *testing.T) {
+	var out strings.Builder
+	c := doctor.Check{Name: "engine.kv_events", Status: doctor.Warn, Seen: "off", Remedy: "turn them on"}
+	a, b := c, c
+	a.Target, b.Target = "a:1", "b:1"
+	fine := doctor.Check{Name: "engine.reachable", Target: "a:1", Status: doctor.OK, Seen: "200"}
+	if err := printChecks(&out, []doctor.Check{a, fine, b}, false); err != nil {
+		t.Fatal(err)
+	}
+	want := "WARN  engine.kv_events  a:1 and 1 more  off\n                                        -> turn them on\n1 ok, 2 warnings, 0 failed\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
