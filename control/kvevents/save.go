@@ -77,7 +77,7 @@ func (s *Source) AppendSave(b []byte, identity string, now time.Time) (out []byt
 	b = binary.LittleEndian.AppendUint64(b, uint64(now.UnixNano()))
 	b = binary.LittleEndian.AppendUint64(b, st.next)
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(st.last))
-	b = append(b, flag(st.known, savedKnown)|flag(st.any, savedAny)|flag(st.unsure, savedUnsure), 0)
+	b = append(b, bitIf(st.known, savedKnown)|bitIf(st.any, savedAny)|bitIf(st.unsure, savedUnsure), 0)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(identity)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(st.m.tokens.size))
 	b = binary.LittleEndian.AppendUint32(b, uint32(int32(st.m.group)))
@@ -94,7 +94,7 @@ func (s *Source) Unsaved() {
 	s.savedCounts = StreamCounts{}
 }
 
-func flag(on bool, bit uint8) uint8 {
+func bitIf(on bool, bit uint8) uint8 {
 	if on {
 		return bit
 	}
@@ -138,7 +138,7 @@ func (m *Map) appendBlock(b []byte, id uint32, position []uint32) []byte {
 		points++
 	}
 	b = binary.LittleEndian.AppendUint64(b, n.hash)
-	b = append(b, flag(follows, savedNext)|flag(n.tokens != 0, savedTokens)|flag(n.flags&opaque != 0, savedOpaque)|flag(n.flags&adapted != 0, savedAdapted)|flag(n.more > 0, savedCopies),
+	b = append(b, bitIf(follows, savedNext)|bitIf(n.tokens != 0, savedTokens)|bitIf(n.flags&opaque != 0, savedOpaque)|bitIf(n.flags&adapted != 0, savedAdapted)|bitIf(n.more > 0, savedCopies),
 		byte(n.media))
 	b = binary.LittleEndian.AppendUint16(b, points)
 	if !follows {
@@ -267,7 +267,7 @@ func (m *Map) restoreBlock(b []byte, i uint32) (rest []byte, err error) {
 	id := m.add(hash, parent)
 	node := m.nodes.at(id)
 	node.more = more
-	node.flags = flag(flags&savedOpaque != 0, opaque) | flag(flags&savedAdapted != 0, adapted)
+	node.flags = bitIf(flags&savedOpaque != 0, opaque) | bitIf(flags&savedAdapted != 0, adapted)
 	for range points {
 		m.addPoint(id, point{fingerprint: binary.LittleEndian.Uint64(b), end: binary.LittleEndian.Uint32(b[8:])})
 		b = b[savePoint:]
