@@ -12,7 +12,7 @@ TOOL     := $(GO) tool -modfile=build/tools/go.mod
 # What overlay and modfile change: see build/wasmprep.
 WASM     := GOOS=wasip1 GOARCH=wasm $(GO) build -overlay $(CURDIR)/bin/wasmprep/overlay.json -modfile $(CURDIR)/bin/wasmprep/go.mod -buildmode=c-shared -trimpath -buildvcs=false -ldflags='-s -w'
 # Rooms whose code runs natively; the module has one thread, so racing it is idle.
-NATIVE   := build cmd control gateway hostsim shared sim tokenizer
+NATIVE   := build cmd control doctor gateway hostsim shared sim tokenizer
 # What is compiled into the module.
 MODULE   := filter shared tokenizer
 
