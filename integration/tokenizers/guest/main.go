@@ -23,7 +23,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/tokenizer/bpe"
+	"github.com/warmpath/warmpath/tokenizer/prefix"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
 )
 
@@ -48,6 +50,8 @@ type guest struct {
 	enc   *bpe.Encoder // as the module has it
 	plain *bpe.Encoder // without a memo: what fresh text costs
 	ids   []uint32
+	known prefix.Memo
+	chain fingerprint.Chain
 }
 
 func main() {
@@ -195,8 +199,9 @@ func (g *guest) piece(kind string, n int) (answer, error) {
 	return a, nil
 }
 
-// memo is a conversation whose last message is new every time. path holds
-// framed texts; their bytes make the messages, of 10 KB each.
+// memo is a conversation whose last message is new every time, tokenised and
+// fingerprinted as the module does. path holds framed texts; their bytes make the
+// messages, of 10 KB each.
 func (g *guest) memo(path string, history, fresh, times int) (answer, error) {
 	framed, err := os.ReadFile(path)
 	if err != nil {
@@ -205,26 +210,29 @@ func (g *guest) memo(path string, history, fresh, times int) (answer, error) {
 	const message = 10 << 10
 	turn := g.turnEnd()
 	var body []byte
+	var ends []int
 	for at := 0; len(body) < history; at += message {
 		if at+message > len(framed) {
 			return answer{}, errors.New("text file is too small")
 		}
 		body = append(append(body, bytes.ToValidUTF8(framed[at:at+message], nil)...), turn...)
+		ends = append(ends, len(body))
 	}
 	rest := framed[len(framed)/2:]
 	if len(rest) < fresh+times {
 		return answer{}, errors.New("text file is too small")
 	}
 	a := answer{Bytes: history + fresh}
-	g.ids, _ = g.enc.Encode(g.ids[:0], body, bpe.Options{})
+	g.known.Chain(&g.chain, g.enc, prefix.Prompt{Text: body, Ends: ends})
 	known := len(body)
 	for i := range times {
 		at := i * (len(rest) - fresh) / times
 		body = append(body[:known], bytes.ToValidUTF8(rest[at:at+fresh], nil)...)
 		start := cpu()
-		g.ids, _ = g.enc.Encode(g.ids[:0], body, bpe.Options{})
+		r := g.known.Chain(&g.chain, g.enc, prefix.Prompt{Text: body, Ends: ends})
+		g.chain.Finish()
 		a.Nanos = append(a.Nanos, cpu()-start)
-		a.IDs = len(g.ids)
+		a.IDs = r.Tokens
 	}
 	return a, nil
 }
