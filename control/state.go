@@ -24,7 +24,7 @@ import (
 //	8      8    time of writing, unix ns
 //	16     1    flags: 1 the fleet was switched off
 //	17     3    0
-//	20     4    number of refs, then for each
+//	20     4    number of refs, those that rest among them, then for each
 //	0      2    ref
 //	2      8    generation
 //	10     1    a, length of the address

@@ -31,13 +31,13 @@ func (s *Service) Status() api.Status {
 	}
 	for _, w := range s.fleet.Workers() {
 		a := api.Worker{
-			Address: w.Address, Pool: w.Pool, Ref: w.Ref, Generation: w.Generation, State: w.State.String(), Reason: w.Reason,
+			Address: w.Address, Pool: w.Pool, Source: w.Source, Ref: w.Ref, Generation: w.Generation, State: w.State.String(), Reason: w.Reason,
 			StateSeconds: now.Sub(w.Since).Seconds(), LastSeen: age(now, w.LastSeen),
 			Running: w.Load.Running, Waiting: w.Load.Waiting, KVShare: w.Load.KVShare, LoadAge: age(now, w.LoadAt),
 			InFlight: int(totals[w.Ref].Requests), Uncached: int(totals[w.Ref].UncachedTokens),
 			Capacity: w.CapacityTokens, MaxRunning: w.MaxRunning, QueueLimit: w.QueueLimit, BlockTokens: w.BlockTokens, Drain: w.Drain,
 		}
-		if a.Source = w.Source; a.Reason == "" {
+		if w.State == discovery.Draining && w.Note != "" {
 			a.Reason = w.Note
 		}
 		if w.AvoidUntil.After(now) {

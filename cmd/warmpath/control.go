@@ -23,7 +23,8 @@ func controlCommand() *cobra.Command {
 		Short: "Run the control service: worker list, health, cache-location table",
 		Long: `Runs the service that the modules of every proxy talk to. It watches the worker
 list, checks and scrapes the workers, learns from the gateways' reports which
-worker holds which prefix, and pushes that table to them.
+worker holds which prefix, and pushes that table to them. Workers are also found
+by DNS names and in Kubernetes (section discovery of the configuration file).
 
 The API listens on loopback without a token; anywhere else it asks for one, taken
 from the environment variable that --token-env names. GET /openapi.yaml describes

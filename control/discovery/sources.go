@@ -25,7 +25,7 @@ type Finding struct {
 	// Workers is the whole list. Without meaning when Err is set: the list before
 	// it stays in force.
 	Workers []Spec
-	// Skipped are those left out of the list, and why.
+	// Skipped are those left out of the list, and why; or why it is empty.
 	Skipped []error
 	// Err is why there is no list.
 	Err error

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -76,5 +77,9 @@ func ModuleDir(ctx context.Context, module string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("download %s: %w: %s", module, err, out)
 	}
-	return jsonField(out, "Dir")
+	var found struct{ Dir string }
+	if err := json.Unmarshal(out, &found); err != nil {
+		return "", fmt.Errorf("download %s: %w", module, err)
+	}
+	return found.Dir, nil
 }

@@ -1,22 +1,18 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/integration/envoyrun"
@@ -177,16 +173,4 @@ func freePort() (string, error) {
 	defer ln.Close()
 	_, port, err := net.SplitHostPort(ln.Addr().String())
 	return port, err
-}
-
-func jsonField(text []byte, field string) (string, error) {
-	var fields map[string]any
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&fields); err != nil {
-		return "", err
-	}
-	value, ok := fields[field].(string)
-	if !ok {
-		return "", errors.New("no field " + field + " in " + strings.TrimSpace(string(text)))
-	}
-	return value, nil
 }
