@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/wire"
 )
@@ -192,6 +193,32 @@ func TestPrefillRatesAreLearnedWhereNobodyWaits(t *testing.T) {
 		}
 		if got := rate(); got < 9_900 || got > 10_100 {
 			t.Errorf("learned from two that were sent together: %v", got)
+		}
+	})
+}
+
+func TestAnEngineWithoutMetricsHasARateToo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha), Config{Workers: specs(alpha), Health: discovery.HealthConfig{MetricsPath: "-"}})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		ref, path := g.refOf(alpha), prompt("system", "user")
+		tokens := path[len(path)-1].End * fingerprint.UnitTokens
+		answer := func(requests uint16, millis uint32) {
+			id, record := g.dispatch(ref, path)
+			g.send([]wire.InFlight{{Ref: ref, Requests: requests, UncachedTokens: tokens}}, record)
+			g.send([]wire.InFlight{}, done(id, ref, ref, func(r *wire.Report) {
+				r.PromptTokens, r.TTFTMillis, r.TotalMillis = int32(tokens), millis, millis+100
+			}))
+		}
+		answer(2, 1000) // another one is there, whatever it does
+		if rate := b.worker(alpha).PrefillRate; rate != 0 {
+			t.Errorf("%v", rate)
+		}
+		answer(1, 100)
+		if rate, want := b.worker(alpha).PrefillRate, float64(tokens)*10; rate != want {
+			t.Errorf("%v, want %v", rate, want)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 // queue is what stood before a request at a worker, as far as a batch and the
 // last reports tell.
 type queue struct {
-	fit        bool   // the last load says that a prompt would be computed at once, at full speed
+	fit        bool   // a prompt would be computed at once, at full speed, as the last load has it
 	uncached   uint32 // tokens in flight that wait to be computed, of all gateways
 	dispatched int    // requests of this batch
 }
@@ -26,10 +26,12 @@ const (
 
 // queues tells what the requests of a batch have met, by ref. Sequences that
 // decode take little from a prefill while they are less than half of what the
-// engine runs at once.
+// engine runs at once. Of an engine that never told its load, nothing else in
+// flight has to do.
 func (in *Ingest) queues(chunks []reports, now time.Time) map[uint16]queue {
 	out := map[uint16]queue{}
-	for ref, total := range in.Gateways.Totals(now) {
+	totals := in.Gateways.Totals(now)
+	for ref, total := range totals {
 		out[ref] = queue{uncached: total.UncachedTokens}
 	}
 	for _, w := range in.Fleet.Workers() {
@@ -38,7 +40,10 @@ func (in *Ingest) queues(chunks []reports, now time.Time) map[uint16]queue {
 			limit = w.MaxRunning / 2
 		}
 		q := out[w.Ref]
-		q.fit = w.Load.Known && w.Load.Waiting == 0 && w.Load.Running <= limit && now.Sub(w.LoadAt) <= freshLoad
+		q.fit = w.Load.Waiting == 0 && w.Load.Running <= limit && now.Sub(w.LoadAt) <= freshLoad
+		if !w.Load.Known {
+			q.fit = totals[w.Ref].Requests <= 1
+		}
 		out[w.Ref] = q
 	}
 	for _, r := range chunks {
