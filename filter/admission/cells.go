@@ -274,6 +274,7 @@ func (g *Gate) send(queue uint32) {
 // publish writes this VM's share into a pool's cell. With hand the best waiter
 // of the other VMs is woken if there is a slot for it and nobody better here.
 func (g *Gate) publish(p *pool, hand bool, now int64) {
+	p.dirty = true
 	for range casTries {
 		cas, ok := g.readPool(p, now)
 		if !ok {
@@ -288,6 +289,7 @@ func (g *Gate) publish(p *pool, hand bool, now int64) {
 		}
 		switch g.writePool(p, cas, now) {
 		case abi.OK:
+			p.dirty = false
 			g.send(queue)
 			return
 		case abi.CASMismatch:

@@ -96,6 +96,7 @@ type pool struct {
 	others   bool // requests waited when the cell was last seen
 	ttft     [policy.Classes]*[wire.TTFTBuckets]uint32
 	measured bool // ttft has something new
+	dirty    bool // the cell doesn't have this VM's share as it is
 }
 
 // tenant is what this VM has of a tenant.
@@ -103,6 +104,7 @@ type tenant struct {
 	index          uint16
 	key            string
 	inUse, waiting uint16
+	dirty          bool    // the cell doesn't have this VM's share as it is
 	cost           float64 // share of its requests' tokens that was not cached, as of late
 }
 

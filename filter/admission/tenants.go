@@ -22,6 +22,7 @@ func (g *Gate) change(own *tenant, now int64, do func(c *tenantCell) bool, undo 
 	for range casTries {
 		cas, ok := g.read(own.key, c.decode)
 		if !ok {
+			own.dirty = true
 			return false, false
 		}
 		if !do(c) {
@@ -31,6 +32,7 @@ func (g *Gate) change(own *tenant, now int64, do func(c *tenantCell) bool, undo 
 		g.out = c.append(g.out[:0])
 		switch abi.SetSharedData(own.key, g.out, cas) {
 		case abi.OK:
+			own.dirty = false
 			g.markActive(own.index)
 			return true, true
 		case abi.CASMismatch:
@@ -38,9 +40,11 @@ func (g *Gate) change(own *tenant, now int64, do func(c *tenantCell) bool, undo 
 			undo()
 		default:
 			undo()
+			own.dirty = true
 			return false, false
 		}
 	}
+	own.dirty = true
 	return false, false
 }
 
@@ -177,7 +181,7 @@ func (g *Gate) Reserve(t *Ticket, pool uint8, uncached uint32, now int64) quota.
 	g.change(g.tenant(t.Tenant), now, func(c *tenantCell) bool {
 		t.reserved = 0
 		left := int64(c.GrantedTokens - c.SpentTokens)
-		if c.GrantedTokens == wire.NoCredit || !leased || left > 0 && (left >= int64(uncached) || c.Flags&wire.NoTokens == 0) {
+		if c.Term == 0 || c.GrantedTokens == wire.NoCredit || !leased || left > 0 && (left >= int64(uncached) || c.Flags&wire.NoTokens == 0) {
 			c.SpentTokens += uint64(uncached)
 			t.reserved = uint64(uncached)
 			return true
@@ -233,6 +237,15 @@ func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
 	}, func() {})
 	t.reserved = 0
 	g.send(wakes)
+}
+
+// tendTenants writes what could not be written when it changed.
+func (g *Gate) tendTenants(now int64) {
+	for _, t := range g.tenants {
+		if t.dirty {
+			g.change(t, now, func(*tenantCell) bool { return true }, func() {})
+		}
+	}
 }
 
 // waitForTenant and its end tell control that a request waits for its tenant's

@@ -186,6 +186,7 @@ func (g *Gate) Tick(now int64, courier bool) {
 	for _, p := range g.used {
 		g.tend(p, now)
 	}
+	g.tendTenants(now)
 	if courier {
 		g.installMore(now)
 	}
@@ -201,7 +202,7 @@ func (g *Gate) tend(p *pool, now int64) {
 		} else {
 			g.publish(p, true, now)
 		}
-	} else if sum(p.inUse) > 0 {
+	} else if p.dirty || sum(p.inUse) > 0 {
 		// Should another VM have taken this one for dead, its share is put back.
 		g.publish(p, true, now)
 	}

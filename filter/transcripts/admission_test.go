@@ -133,7 +133,10 @@ func (a *admissions) end(vm int, x *exchange, abort bool) {
 // empty says what the gate still has when nothing is under way.
 func (p *proxy) empty() error {
 	keys := wire.NewKeys("default")
-	value, _, _ := p.host.SharedData(vmID, keys.PoolSlots(0))
+	value, _, found := p.host.SharedData(vmID, keys.PoolSlots(0))
+	if !found {
+		return nil
+	}
 	u, ok := admission.InspectPool(value)
 	if !ok || u.InUse != [3]int{} || u.Waiting != [3]int{} || u.Prefill != [3]uint64{} {
 		return fmt.Errorf("the pool's cell says %+v", u)

@@ -29,6 +29,17 @@ func newLeases() leases {
 	return leases{pool: map[uint8]wire.Lease{}, tenants: map[uint16]wire.Lease{}, millis: 2000, floor: 30_000}
 }
 
+// generous has limits of every kind that nobody reaches.
+func (l *leases) generous() {
+	l.settings = `{"enforce": ["default"], "tenant_defaults": {"concurrency": 50, "requests_per_minute": 1000000, "uncached_tokens_per_minute": 1000000000}}`
+	l.slots(50, 50, 50, 50)
+	for class, r := range l.pool {
+		r.Floor = 50
+		l.pool[class] = r
+	}
+	l.tenants[0] = wire.Lease{Pool: wire.AnyPool, Class: wire.AnyClass, Slots: 50, Floor: 50, PrefillTokens: wire.NoLimit, Requests: 1 << 40, Tokens: 1 << 40}
+}
+
 // slots leases a pool of one bound for all classes: total, then by class.
 func (l *leases) slots(total, p0, p1, p2 uint32) {
 	for class, n := range []uint32{p0, p1, p2} {
