@@ -75,6 +75,18 @@ func TestWhatAHeartbeatTellsReachesGateways(t *testing.T) {
 			len(w.Degraded) != 1 || !strings.Contains(w.Degraded[0], "60 % of its cache goes") {
 			t.Errorf("%+v", w)
 		}
+		_, page := b.do("GET", "/metrics", nil, "")
+		for _, line := range []string{
+			`warmpath_control_heartbeats_total{kind="taken"} 1`,
+			`warmpath_control_worker_truth{truth="predictions",worker="` + alpha + `"} 1`,
+			`warmpath_control_worker_evicting_share{worker="` + alpha + `"} 0.6`,
+			`warmpath_control_worker_degraded{worker="` + alpha + `"} 1`,
+			`warmpath_control_worker_heartbeat_age_seconds{worker="` + alpha + `"} 0.15`,
+		} {
+			if !strings.Contains(string(page), line) {
+				t.Errorf("the metrics lack %s", line)
+			}
+		}
 		b.beat(fmt.Sprintf(`,"cache":{"removed":["%016x"]},"eviction":{"for_ms":0}`, path[1].Fingerprint))
 		settle()
 		g.catchUp()
