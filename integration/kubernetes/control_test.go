@@ -6,9 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/discovery/kubernetes"
+	"github.com/warmpath/warmpath/shared/wire"
 )
 
 // engine answers as an engine's health and metrics do.
@@ -33,6 +37,112 @@ func engine(t *testing.T) (port string) {
 	return server.URL[strings.LastIndex(server.URL, ":")+1:]
 }
 
+// service is a control service that runs.
+type service struct {
+	*control.Service
+	t    *testing.T
+	stop func()
+}
+
+func run(t *testing.T, cfg control.Config) *service {
+	t.Helper()
+	s, err := control.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return &service{s, t, stop}
+}
+
+func (s *service) get(path string) []byte {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.URL()+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer test")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return body
+}
+
+// await polls the status until ok likes the workers, by address.
+func (s *service) await(what string, ok func(map[string]api.Worker) bool) map[string]api.Worker {
+	s.t.Helper()
+	for begin := time.Now(); ; pause(s.t.Context(), 5*time.Millisecond) {
+		var st api.Status
+		if err := json.Unmarshal(s.get("/v1/status"), &st); err != nil {
+			s.t.Fatal(err)
+		}
+		workers := map[string]api.Worker{}
+		for _, w := range st.Workers {
+			workers[w.Address] = w
+		}
+		if ok(workers) {
+			return workers
+		}
+		if time.Since(begin) > 20*time.Second {
+			s.t.Fatalf("never %s: %+v, sources %+v", what, st.Workers, st.Sources)
+		}
+	}
+}
+
+// inTables returns how long it takes until the table that gateways are given
+// shows the worker in that state; 255 is not at all.
+func (s *service) inTables(address string, want uint8) time.Duration {
+	s.t.Helper()
+	for begin := time.Now(); ; pause(s.t.Context(), 2*time.Millisecond) {
+		ref, got := uint16(0), uint8(255)
+		err := wire.ForEachSection(s.get("/v1/table?epoch=0&version=0&wait_ms=0"), func(section wire.Section) error {
+			switch section.Type {
+			case wire.SectionRoster:
+				return wire.ForEachWorker(section.Payload, func(w *wire.Worker) error {
+					if string(w.Address) == address {
+						ref = w.Ref
+					}
+					return nil
+				})
+			case wire.SectionLoads:
+				return wire.ForEachLoad(section.Payload, func(l *wire.Load) error {
+					if l.Ref == ref {
+						got = l.State
+					}
+					return nil
+				})
+			}
+			return nil
+		})
+		if err == nil && got == want {
+			return time.Since(begin)
+		}
+		if time.Since(begin) > 20*time.Second {
+			s.t.Fatalf("%s is in state %d of the tables, want %d (%v)", address, got, want, err)
+		}
+	}
+}
+
+const (
+	inHealth = uint8(discovery.Healthy)
+	drained  = uint8(discovery.Draining)
+	absent   = uint8(255)
+)
+
 // TestTheExamplesControlServiceFollowsTheCluster runs a control service on the
 // example's configuration, rights and policy. Its workers are pods of this
 // machine, on ports that their annotations name.
@@ -40,7 +150,7 @@ func TestTheExamplesControlServiceFollowsTheCluster(t *testing.T) {
 	ns := "control"
 	kubeconfig := applyRBAC(t, ns, func(*unstructured.Unstructured) {})
 	cfg, policy := exampleConfig(t)
-	cfg.Listen, cfg.StateFile, cfg.PolicyFile, cfg.Policy, cfg.Learn = "127.0.0.1:0", "", "", policy, -1
+	cfg.Listen, cfg.PolicyFile, cfg.Policy, cfg.StateFile = "127.0.0.1:0", "", policy, filepath.Join(t.TempDir(), "state.bin")
 	for _, entry := range cfg.Discovery.Kubernetes {
 		entry.Namespace, entry.Kubeconfig = ns, kubeconfig
 		source, err := kubernetes.New(entry)
@@ -52,54 +162,7 @@ func TestTheExamplesControlServiceFollowsTheCluster(t *testing.T) {
 	if len(cfg.Sources) == 0 {
 		t.Fatal("the example has no source")
 	}
-	service, err := control.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- service.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-	statusOf := func() (st api.Status) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, service.URL()+"/v1/status", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer test")
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if err := json.NewDecoder(resp.Body).Decode(&st); err != nil {
-			t.Fatal(err)
-		}
-		return st
-	}
-	await := func(what string, ok func(map[string]api.Worker) bool) (map[string]api.Worker, time.Duration) {
-		t.Helper()
-		begin := time.Now()
-		for {
-			workers := map[string]api.Worker{}
-			st := statusOf()
-			for _, w := range st.Workers {
-				workers[w.Address] = w
-			}
-			if ok(workers) {
-				return workers, time.Since(begin)
-			}
-			if time.Since(begin) > 20*time.Second {
-				t.Fatalf("never %s: %+v, sources %+v", what, st.Workers, st.Sources)
-			}
-			pause(ctx, 5*time.Millisecond)
-		}
-	}
+	s := run(t, cfg)
 	ports := []string{engine(t), engine(t)}
 	at := func(i int) string { return "127.0.0.1:" + ports[i] }
 	start := func(i int, pool string) {
@@ -109,36 +172,46 @@ func TestTheExamplesControlServiceFollowsTheCluster(t *testing.T) {
 		patch(t, pods, ns, name, `metadata: {annotations: {`+kubernetes.Prefix+`ports: "`+ports[i]+`", `+kubernetes.Prefix+`max-running: "48"}}`)
 		status(t, ns, name, "127.0.0.1", true)
 	}
+	timed := func(what string, address string, state uint8) {
+		t.Helper()
+		took := s.inTables(address, state)
+		t.Logf("in gateways' tables a pod %s after %v", what, took.Round(time.Millisecond))
+		if took > soon {
+			t.Errorf("a pod %s after %v", what, took)
+		}
+	}
 	start(0, "default")
 	start(1, "small")
-	workers, took := await("two healthy", func(w map[string]api.Worker) bool {
-		return w[at(0)].State == "healthy" && w[at(1)].State == "healthy"
-	})
-	t.Logf("two pods are healthy workers after %v", took.Round(time.Millisecond))
+	timed("comes", at(1), inHealth)
+	workers := s.await("healthy", func(w map[string]api.Worker) bool { return w[at(0)].State == "healthy" })
 	first := workers[at(0)]
 	if first.Pool != "default" || workers[at(1)].Pool != "small" || first.MaxRunning != 48 || first.Source != "kubernetes pods control warmpath.dev/pool" || first.Events == nil {
 		t.Errorf("%+v", first)
 	}
 	status(t, ns, "vllm-1", "127.0.0.1", false)
-	workers, took = await("draining", func(w map[string]api.Worker) bool { return w[at(1)].State == "draining" })
-	t.Logf("a pod that isn't ready is drained after %v", took.Round(time.Millisecond))
-	if w := workers[at(1)]; took > soon || w.Ref == 0 || w.Reason != "pod vllm-1 is not ready: probe says False" {
-		t.Errorf("after %v: %+v", took, w)
+	timed("that isn't ready is drained", at(1), drained)
+	workers = s.await("draining", func(w map[string]api.Worker) bool { return w[at(1)].State == "draining" })
+	if w := workers[at(1)]; w.Ref == 0 || w.Reason != "pod vllm-1 is not ready: probe says False" {
+		t.Errorf("%+v", w)
 	}
 	// The same process at the same address, in another pod.
 	end(t, ns, "vllm-0", 0)
-	_, took = await("gone", func(w map[string]api.Worker) bool { return len(w) == 1 })
-	t.Logf("a pod is gone after %v", took.Round(time.Millisecond))
-	if took > soon {
-		t.Errorf("gone after %v", took)
-	}
+	timed("is gone", at(0), absent)
 	start(0, "default")
-	workers, _ = await("back", func(w map[string]api.Worker) bool { return w[at(0)].State == "healthy" })
-	if again := workers[at(0)]; again.Generation == first.Generation || again.Ref == first.Ref {
+	timed("comes back", at(0), inHealth)
+	workers = s.await("both", func(w map[string]api.Worker) bool { return len(w) == 2 })
+	again := workers[at(0)]
+	if again.Generation == first.Generation || again.Ref == first.Ref {
 		t.Errorf("the pod that came back is taken for the one that went: %+v, before %+v", again, first)
 	}
-	if st := statusOf(); st.Sources[1].Workers != 2 || st.Sources[1].Error != "" || st.Sources[1].Age > 11 {
-		t.Errorf("%+v", st.Sources)
+	// After a restart of the service the same pods are the same workers.
+	s.stop()
+	s = run(t, cfg)
+	workers = s.await("both after a restart", func(w map[string]api.Worker) bool {
+		return w[at(0)].State == "healthy" && w[at(1)].State == "draining"
+	})
+	if w := workers[at(0)]; w.Ref != again.Ref || w.Generation != again.Generation {
+		t.Errorf("after a restart %+v, before %+v", w, again)
 	}
 }
 
@@ -149,21 +222,9 @@ func TestASourceWithoutRightsKeepsTheServiceFromBeingReady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := control.New(control.Config{Listen: "127.0.0.1:0", Sources: []discovery.Source{source}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- service.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-	for begin := time.Now(); ; pause(ctx, 20*time.Millisecond) {
-		r := service.Readiness()
+	s := run(t, control.Config{Listen: "127.0.0.1:0", Sources: []discovery.Source{source}})
+	for begin := time.Now(); ; pause(t.Context(), 20*time.Millisecond) {
+		r := s.Readiness()
 		if r.Ready {
 			t.Fatal("it is ready")
 		}

@@ -38,7 +38,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
+	code, err := runAll(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func run(m *testing.M) (int, error) {
+func runAll(m *testing.M) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	bin, err := Build(ctx, func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) })
