@@ -160,6 +160,16 @@ func (s *Service) restartFeeds() {
 	}
 }
 
+// restartFeed is restartFeeds for one worker: a ref that is added again (its
+// worker was down for long, or slept) has an empty model that nobody reports to.
+func (s *Service) restartFeed(ref uint16) {
+	s.feeds.mu.Lock()
+	defer s.feeds.mu.Unlock()
+	if f := s.feeds.byRef[ref]; f != nil {
+		f.stale = true
+	}
+}
+
 // run follows the worker until ctx ends.
 func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 	endpoints := []kvevents.Endpoint{{Events: f.key.events.Endpoint, Replay: f.key.events.Replay, Topic: f.key.events.Topic}}

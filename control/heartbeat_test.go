@@ -45,6 +45,18 @@ func pathsJSON(paths ...[]fingerprint.Checkpoint) string {
 	return "[" + b.String() + "]"
 }
 
+// follow makes a worker one whose events are followed, until the service looks
+// again and nobody wants that.
+func (b *bench) follow(ref uint16) *feed {
+	ended := make(chan struct{})
+	close(ended)
+	f := &feed{key: feedKey{address: "another"}, cancel: func() {}, done: ended}
+	b.s.feeds.mu.Lock()
+	defer b.s.feeds.mu.Unlock()
+	b.s.feeds.byRef[ref] = f
+	return f
+}
+
 func TestWhatAHeartbeatTellsReachesGateways(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := start(t, newEngines(alpha), Config{Workers: []discovery.Spec{{Address: alpha}}, Health: discovery.HealthConfig{MetricsPath: "-"}})
@@ -226,12 +238,7 @@ func TestTokenListsCountInExactPoolsOnly(t *testing.T) {
 			t.Errorf("%d entries, want %d", len(g.entries), len(want))
 		}
 		// What is followed by its events needs no other word.
-		ref := g.refOf(alpha)
-		ended := make(chan struct{})
-		close(ended)
-		b.s.feeds.mu.Lock()
-		b.s.feeds.byRef[ref] = &feed{key: feedKey{address: "another"}, cancel: func() {}, done: ended}
-		b.s.feeds.mu.Unlock()
+		b.follow(g.refOf(alpha))
 		if a := b.beat(`,"cache":{"cleared":true}`); a.Cache != "ignored" || !strings.Contains(a.Reason, "KV events are followed") {
 			t.Errorf("%+v", a)
 		}
@@ -286,6 +293,25 @@ func TestAWorkerWhoseMetricsBreakIsNotSilent(t *testing.T) {
 		}
 		if w := b.worker(alpha); w.LoadAge < 119 {
 			t.Errorf("%+v", w)
+		}
+	})
+}
+
+// A worker that slept, or was down for long, holds nothing any more: its feed
+// has to tell the new model from the start, not the changes only.
+func TestAFeedBeginsAnewWithItsWorkersModel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
+		<-b.s.Ready()
+		g := b.gateway("g")
+		g.catchUp()
+		asleep := func(on bool) bool {
+			f := b.follow(g.refOf(alpha))
+			b.s.fleet.Observe(alpha, discovery.Observation{OK: true, Load: &discovery.Load{Known: true, Asleep: on}}, time.Now())
+			return f.stale
+		}
+		if asleep(false) || !asleep(true) || asleep(true) || asleep(false) {
+			t.Error("a feed begins anew when its worker falls asleep, and only then")
 		}
 	})
 }

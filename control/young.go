@@ -62,6 +62,7 @@ func (b *youngBook) at(w *discovery.Worker, now time.Time) time.Time {
 // workerAdded takes a new ref in. One that comes while the table is handed out is young.
 func (s *Service) workerAdded(w discovery.Worker) {
 	s.index.AddWorker(workerSpec(w))
+	s.restartFeed(w.Ref)
 	select {
 	case <-s.serving:
 		s.young.joined(w.Ref, time.Now())
