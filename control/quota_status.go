@@ -58,7 +58,7 @@ func (s *Service) Quota(history bool) api.Quota {
 func quotaPool(p *admission.Pool, st *admission.Status, history bool, now time.Time) api.QuotaPool {
 	out := api.QuotaPool{
 		Name: p.Name, Slots: limitOf(p.Capacity.Slots), TokensPerSecond: p.Capacity.TokensPerSecond, PrefillTokens: limitOf(p.Capacity.PrefillTokens),
-		Debit: p.Debit, Silent: p.Silent, Settled: p.Settled, Open: p.Open, Prefill: p.Prefill, Enforced: st.Settings.Enforced(p.Name),
+		Debit: p.Debit, Silent: p.Silent, Settled: p.Settled, Open: p.Open, Enforced: st.Settings.Enforced(p.Name),
 	}
 	for c := range p.Class {
 		of := &p.Class[c]
@@ -77,7 +77,7 @@ func quotaPool(p *admission.Pool, st *admission.Status, history bool, now time.T
 			m := &p.History[i]
 			out.History = append(out.History, api.QuotaMoment{
 				Age: now.Sub(m.At).Seconds(), P99Millis: m.P99Millis, Count: m.Count, Shares: m.Shares.Class, Lend: m.Shares.Lend,
-				Prefill: m.Prefill, InUse: m.InUse, Waiting: m.Waiting,
+				InUse: m.InUse, Waiting: m.Waiting,
 			})
 		}
 	}

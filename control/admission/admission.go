@@ -83,8 +83,6 @@ type Moment struct {
 	P99Millis [policy.Classes]uint32
 	Count     [policy.Classes]uint64
 	Shares    quota.Shares
-	// Prefill is the part of the prefill horizon that is used.
-	Prefill float64
 	// Slots in use and waiting by class, and the limit.
 	InUse, Waiting [policy.Classes]uint64
 	Slots          uint32
@@ -162,14 +160,14 @@ func (a *Admission) SetFleet(index uint8, f Fleet, now time.Time) {
 		return
 	}
 	p.told = true
-	a.ledger.SetCapacity(index, capacity(a.settings.Pool(p.Name), f, p.controller.Prefill))
+	a.ledger.SetCapacity(index, capacity(a.settings.Pool(p.Name), f))
 	if f.Requests >= 0 {
 		a.ledger.Observe(index, uint32(f.Requests), a.at(now))
 	}
 }
 
 // capacity is a pool's capacity by its settings and its workers.
-func capacity(s policy.AdmissionPool, f Fleet, prefill float64) quota.Capacity {
+func capacity(s policy.AdmissionPool, f Fleet) quota.Capacity {
 	c := quota.Capacity{Slots: quota.NoLimit, PrefillTokens: quota.NoLimit, TokensPerSecond: f.TokensPerSecond}
 	switch {
 	case s.Slots > 0:
@@ -181,7 +179,7 @@ func capacity(s policy.AdmissionPool, f Fleet, prefill float64) quota.Capacity {
 		c.TokensPerSecond = float64(s.TokensPerSecond * f.Workers)
 	}
 	if s.PrefillHorizon > 0 && c.TokensPerSecond > 0 {
-		c.PrefillTokens = uint32(min(c.TokensPerSecond*s.PrefillHorizon.Seconds()*prefill, quota.NoLimit-1))
+		c.PrefillTokens = uint32(min(c.TokensPerSecond*s.PrefillHorizon.Seconds(), quota.NoLimit-1))
 	}
 	return c
 }
@@ -308,7 +306,7 @@ func (a *Admission) step(p *pool, s *quota.PoolStatus, now time.Time) {
 	p.controller.Step(&p.windows[0], uint32(a.settings.Classes[0].ObjectiveTTFT.Milliseconds()))
 	shares := p.controller.Shares(&a.settings.Classes)
 	a.ledger.SetShares(p.Index, shares)
-	m := Moment{At: now, Shares: shares, Prefill: p.controller.Prefill, Slots: s.Capacity.Slots}
+	m := Moment{At: now, Shares: shares, Slots: s.Capacity.Slots}
 	for c := range p.windows {
 		m.P99Millis[c], m.Count[c] = p.windows[c].Quantile(0.99), p.windows[c].Count()
 		m.InUse[c], m.Waiting[c] = s.Class[c].InUse, s.Class[c].Waiting
@@ -362,7 +360,8 @@ type Status struct {
 // Pool is a pool in the status.
 type Pool struct {
 	quota.PoolStatus
-	Open, Prefill float64
+	// Open is how far its controller lets the classes below P0.
+	Open float64
 	// TTFT is the histograms since the service began, by class; History the steps of the last ten
 	// minutes, oldest first.
 	TTFT    [policy.Classes]quota.Histogram
@@ -384,7 +383,7 @@ func (a *Admission) Status(now time.Time) (s Status, ok bool) {
 	for _, p := range a.ledger.Pools(at) {
 		of := a.pools[p.Index]
 		s.Pools = append(s.Pools, Pool{
-			PoolStatus: p, Open: of.controller.Open, Prefill: of.controller.Prefill, TTFT: of.totals,
+			PoolStatus: p, Open: of.controller.Open, TTFT: of.totals,
 			History: append([]Moment(nil), of.history...),
 		})
 	}

@@ -32,10 +32,8 @@ type QuotaPool struct {
 	Silent  uint64       `json:"silent"`
 	Settled bool         `json:"settled"`
 	Classes []QuotaClass `json:"classes"`
-	// Open and Prefill are how far the controller lets the classes below P0, and P0's prefill
-	// horizon: 1 as configured.
+	// Open is how far the controller lets the classes below P0: 1 as configured, 0 their floors.
 	Open    float64       `json:"open"`
-	Prefill float64       `json:"prefill"`
 	History []QuotaMoment `json:"history,omitempty"`
 }
 
@@ -61,7 +59,6 @@ type QuotaMoment struct {
 	Count     [3]uint64  `json:"ttft_count"`
 	Shares    [3]float64 `json:"shares"`
 	Lend      float64    `json:"lend"`
-	Prefill   float64    `json:"prefill"`
 	InUse     [3]uint64  `json:"in_use"`
 	Waiting   [3]uint64  `json:"waiting"`
 }

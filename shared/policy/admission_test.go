@@ -27,7 +27,7 @@ func TestAdmissionReadsEverySetting(t *testing.T) {
 		"default_tenant": "other", "default_class": "p2",
 		"classes": {"p0": {"share": 0.6, "floor": 0.2, "objective_ttft_ms": 1000, "queue": {"requests": 3, "bytes": 4, "deadline_ms": 5}}, "p2": {"share": 0.1}},
 		"pools": {"chat": {"slots": 100, "tokens_per_second": 9000}, "code": {"prefill_ms": 0}},
-		"tenants": {"acme": {"weight": 2, "concurrency": 3, "requests_per_minute": 4, "uncached_tokens_per_minute": 5, "class": "p1", "max_class": "p0", "index": 7}, "b": {}},
+		"tenants": {"acme": {"weight": 2, "concurrency": 3, "requests_per_minute": 4, "uncached_tokens_per_minute": 5, "burst_s": 7, "class": "p1", "max_class": "p0", "index": 7}, "b": {}},
 		"tenant_defaults": {"weight": 0.5, "concurrency": 9, "max_class": "p1"},
 		"lease_ms": 1000, "max_partition_ms": 20000, "max_stream_ms": 60000, "floor_share": 0.2, "retry_budget": 0.05,
 		"bypass": {"secret_sha256": "`+keyHash+`", "max_concurrency": 2}, "engine_priority_header": true,
@@ -41,11 +41,11 @@ func TestAdmissionReadsEverySetting(t *testing.T) {
 	want.Classes[0] = Class{Share: 0.6, Floor: 0.2, ObjectiveTTFT: time.Second, Queue: ClassQueue{3, 4, 5 * time.Millisecond}}
 	want.Classes[2].Share = 0.1
 	want.Classes[1].Queue.Deadline, want.Classes[2].Queue.Deadline = 10*time.Second, 30*time.Second
-	want.Pools = []AdmissionPool{{"chat", 100, 250 * time.Millisecond, 9000}, {"code", 0, 0, 0}}
+	want.Pools = []AdmissionPool{{"chat", 100, 320 * time.Millisecond, 9000}, {"code", 0, 0, 0}}
 	want.Tenants = make([]Tenant, 8)
-	want.Tenants[0] = Tenant{Name: "other", Weight: 0.5, Concurrency: 9, Class: 2, MaxClass: 1}
-	want.Tenants[1] = Tenant{Name: "b", Weight: 0.5, Concurrency: 9, Class: 2, MaxClass: 1}
-	want.Tenants[7] = Tenant{Name: "acme", Weight: 2, Concurrency: 3, RequestsPerMinute: 4, UncachedTokensPerMinute: 5, Class: 1, MaxClass: 0}
+	want.Tenants[0] = Tenant{Name: "other", Weight: 0.5, Concurrency: 9, Burst: time.Minute, Class: 2, MaxClass: 1}
+	want.Tenants[1] = Tenant{Name: "b", Weight: 0.5, Concurrency: 9, Burst: time.Minute, Class: 2, MaxClass: 1}
+	want.Tenants[7] = Tenant{Name: "acme", Weight: 2, Concurrency: 3, RequestsPerMinute: 4, UncachedTokensPerMinute: 5, Burst: 7 * time.Second, Class: 1, MaxClass: 0}
 	want.Lease, want.MaxPartition, want.MaxStream, want.FloorShare = time.Second, 20*time.Second, time.Minute, 0.2
 	want.RetryBudget, want.BypassSecret, want.BypassConcurrency, want.PriorityHeader = 0.05, &sum, 2, true
 	want.Level2, want.Enforce = Level2{Slots: 6}, []string{"chat"}
@@ -63,7 +63,7 @@ func TestAdmissionReadsEverySetting(t *testing.T) {
 	if !a.Enforced("chat") || a.Enforced("code") {
 		t.Error(a.Enforce)
 	}
-	if p := a.Pool("rest"); p.Slots != 0 || p.PrefillHorizon != 250*time.Millisecond {
+	if p := a.Pool("rest"); p.Slots != 0 || p.PrefillHorizon != 320*time.Millisecond {
 		t.Errorf("%+v", p)
 	}
 }

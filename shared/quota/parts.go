@@ -45,11 +45,9 @@ func (l *Ledger) divide(p *pool, at int, h *holding, live int, now int64) (g Gra
 		g.Class[c].Slots = min(whole(class[c]), left)
 		left -= g.Class[c].Slots
 	}
-	// What the rounding left is nobody's in particular: it goes to the lowest class, from which all
-	// may borrow.
-	last := len(g.Class) - 1
+	// What rounding left is nobody's in particular.
 	if p.shares.Lend > 0 {
-		g.Class[last].Slots += left
+		g.Class[len(class)-1].Slots += left
 	}
 	g.ClassFloor = floors(g.Floor, &p.shares)
 	return g, rate
@@ -67,8 +65,8 @@ func floors(floor uint32, s *Shares) (class [policy.Classes]uint32) {
 // whole rounds down, against the errors of sums upwards.
 func whole(f float64) uint32 { return uint32(min(max(f+1e-6, 0), math.MaxUint32-1)) }
 
-// part is one gateway's part of a resource. A class gets, beyond its part of what the class
-// has, its part of what is spare: the classes above may borrow it.
+// part is one gateway's part of a resource: of what each class has, and of what is spare. As much
+// of that as is lent is the lowest class's, whose part those above may use.
 func (r *resource) part(demand *[policy.Classes]float64, live int, lend float64) (total float64, class [policy.Classes]float64) {
 	own, all := 0.0, 0.0
 	for c := range demand {

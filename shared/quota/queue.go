@@ -16,6 +16,7 @@ type Waiter struct {
 	Owner any
 
 	start        float64 // virtual time at which its turn comes
+	cost         float64 // virtual time that it takes
 	sequence     uint64
 	queue        *Queue
 	prev, next   *Waiter // of its tenant, in the order of their coming
@@ -24,6 +25,11 @@ type Waiter struct {
 
 // Waits tells whether the request is in a queue.
 func (w *Waiter) Waits() bool { return w.queue != nil }
+
+// Cost is the virtual time that its work takes at its tenant's weight. A caller
+// that keeps the tenant's finish time takes it back from there when the request
+// gave up: what was not served is not charged.
+func (w *Waiter) Cost() float64 { return w.cost }
 
 // Start is the virtual time at which its turn comes: of two that could be
 // served, the one with the lower goes first, whichever queue it waits in.
@@ -58,6 +64,7 @@ type Queue struct {
 // flow is the waiting requests of one tenant, never none.
 type flow struct {
 	first, last *Waiter
+	n           int
 	at          int // in Queue.ready, -1 while blocked
 }
 
@@ -82,6 +89,15 @@ func (q *Queue) Room(bytes int) bool {
 	return q.requests < q.maxRequests && q.bytes+int64(bytes) <= q.maxBytes
 }
 
+// Fair tells whether one more request of a tenant may wait: who has as many
+// waiting as there is room left has enough. So however much one tenant sends,
+// others find room. Source: A. Choudhury, E. Hahne, "Dynamic queue length
+// thresholds for shared-memory packet switches", 1998.
+func (q *Queue) Fair(tenant uint16) bool {
+	f := q.flows[tenant]
+	return f == nil || f.n < q.maxRequests-q.requests
+}
+
 // Push appends a request. finish is the virtual time at which the tenant's last
 // request is done, 0 for a tenant without any; the answer is the new one. The
 // caller has asked Room; a request that waits somewhere stays there.
@@ -89,7 +105,7 @@ func (q *Queue) Push(w *Waiter, finish, weight float64) float64 {
 	if w.queue != nil {
 		return finish
 	}
-	w.start = max(q.Virtual, finish)
+	w.start, w.cost = max(q.Virtual, finish), max(w.Work, 1)/weight
 	q.sequence++
 	w.queue, w.sequence = q, q.sequence
 	q.requests++
@@ -103,15 +119,16 @@ func (q *Queue) Push(w *Waiter, finish, weight float64) float64 {
 	}
 	f := q.flows[w.Tenant]
 	if f == nil {
-		f = &flow{first: w, last: w}
+		f = &flow{first: w, last: w, n: 1}
 		w.prev, w.next = nil, nil
 		q.flows[w.Tenant] = f
 		heap.Push(&q.ready, f)
 	} else {
 		w.prev, w.next = f.last, nil
 		f.last.next, f.last = w, w
+		f.n++
 	}
-	return w.start + max(w.Work, 1)/weight
+	return w.start + w.cost
 }
 
 // Best is who is next, nil when nobody waits who could use a slot.
@@ -129,15 +146,23 @@ func (q *Queue) Oldest() *Waiter { return q.oldest }
 func (q *Queue) Take(w *Waiter) {
 	if w.queue == q {
 		q.Virtual = max(q.Virtual, w.start)
-		q.Remove(w)
+		q.unlink(w)
 	}
 }
 
-// Remove removes a request that gave up. One that doesn't wait here is none.
+// Remove removes a request that gave up; those of its tenant that came later
+// have their turn earlier by its cost. One that doesn't wait here is none.
 func (q *Queue) Remove(w *Waiter) {
 	if w.queue != q {
 		return
 	}
+	for later := w.next; later != nil; later = later.next {
+		later.start = max(later.start-w.cost, q.Virtual)
+	}
+	q.unlink(w)
+}
+
+func (q *Queue) unlink(w *Waiter) {
 	q.requests--
 	q.bytes -= int64(w.Bytes)
 	if w.older != nil {
@@ -151,6 +176,7 @@ func (q *Queue) Remove(w *Waiter) {
 		q.newest = w.older
 	}
 	f := q.flows[w.Tenant]
+	f.n--
 	if w.next != nil {
 		w.next.prev = w.prev
 	} else {

@@ -44,47 +44,51 @@ const (
 	closeFactor = 0.7
 	// easy is the share of the objective below which there is room to give.
 	easy = 0.8
-	// minSamples is how many times a step needs: the 99th percentile of fewer is their maximum.
-	minSamples = 20
-	// leastPrefill is how far the prefill horizon shrinks at most.
-	leastPrefill = 0.25
+	// The 99th percentile of less than a hundred times is their maximum, so a step takes that many;
+	// after windowSeconds it takes what there is, if it is more than a few.
+	manySamples   = 100
+	fewSamples    = 20
+	windowSeconds = 5
 )
 
 // Controller keeps P0's time to first token within its objective. What it turns is how much
 // the classes below P0 get: Open times the way from their floors to their shares, and the same
-// part of what is lent. When they have been taken down and the objective is still missed, it is
-// P0's own prefill work that is in the way, and the prefill horizon shrinks.
+// part of what is lent.
 type Controller struct {
-	// Open and Prefill are 1 at the start, and at rest.
-	Open, Prefill float64
+	// Open is 1 at the start, and at rest.
+	Open float64
+
+	window  Histogram
+	seconds int
 }
 
 // NewController returns a controller at rest.
-func NewController() Controller { return Controller{Open: 1, Prefill: 1} }
+func NewController() Controller { return Controller{Open: 1} }
 
-// Step takes in the times to first token of one second. Without enough of them it gives back:
+// Step takes in the times to first token of one second. It moves when it has seen enough of them
+// to know their 99th percentile, or after some seconds with less; without any it gives back:
 // nobody is there to be protected.
-func (c *Controller) Step(window *Histogram, objectiveMillis uint32) {
+func (c *Controller) Step(second *Histogram, objectiveMillis uint32) {
 	if objectiveMillis == 0 {
-		c.Open, c.Prefill = 1, 1
+		*c = NewController()
 		return
 	}
-	p99 := window.Quantile(0.99)
-	switch enough := window.Count() >= minSamples; {
+	c.window.Add(second, &Histogram{})
+	if c.seconds++; c.window.Count() < manySamples && c.seconds < windowSeconds {
+		return
+	}
+	p99 := c.window.Quantile(0.99)
+	switch enough := c.window.Count() >= fewSamples; {
 	case enough && p99 > objectiveMillis:
-		if c.Open > openStep {
-			c.Open *= closeFactor
-			return
+		if c.Open *= closeFactor; c.Open < openStep {
+			c.Open = 0
 		}
-		c.Open = 0
-		c.Prefill = max(c.Prefill*closeFactor, leastPrefill)
 	case enough && float64(p99) > easy*float64(objectiveMillis):
 		// Within the objective, without room: stay.
-	case c.Prefill < 1:
-		c.Prefill = min(c.Prefill+openStep, 1)
 	default:
 		c.Open = min(c.Open+openStep, 1)
 	}
+	c.window, c.seconds = Histogram{}, 0
 }
 
 // Shares are the shares in force.

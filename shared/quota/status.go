@@ -151,21 +151,18 @@ func (l *Ledger) Tenants(now int64) []TenantStatus {
 	return out
 }
 
-// Waits tells whether somebody waits who should not wait for long: a class with a share, or a
-// tenant in a gateway that has nothing of its limits. Gateways should come sooner then.
+// Waits tells whether somebody waits. Gateways should come sooner then: who waits, and who has
+// what others wait for.
 func (l *Ledger) Waits(now int64) bool {
 	for _, a := range l.accounts {
 		if a.hungry > 0 {
 			return true
 		}
 	}
-	for i, p := range l.pools {
-		for c := range p.shares.Class {
-			if p.shares.Class[c] == 0 {
-				continue
-			}
-			for _, g := range l.gateways {
-				if g.pools[i].class[c].waiting > 0 && g.live(now) {
+	for _, g := range l.gateways {
+		for i := range g.pools {
+			for _, c := range g.pools[i].class {
+				if c.waiting > 0 && g.live(now) {
 					return true
 				}
 			}

@@ -1,6 +1,8 @@
 package quota
 
 import (
+	"time"
+
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/wire"
 )
@@ -23,27 +25,36 @@ type account struct {
 	hungry int    // those that wait and have nothing
 }
 
-// bucket is credit that comes in at a rate, up to a minute's worth. Gateways draw from it ahead of
+// bucket is credit that comes in at a rate, up to a burst's worth. Gateways draw from it ahead of
 // their use.
 type bucket struct {
 	rate    float64 // a minute; 0 no limit
+	most    float64
 	level   float64
 	at      int64
 	drawn   float64 // drawn and not spent yet, by all gateways
 	started bool
 }
 
-func (b *bucket) configure(perMinute int, now int64) {
+func (b *bucket) configure(perMinute int, burst time.Duration, now int64) {
 	b.refill(now)
-	if b.rate = float64(perMinute); !b.started || b.level > b.rate {
-		b.level = b.rate
+	b.rate = float64(perMinute)
+	b.most = max(b.rate*burst.Minutes(), min(b.rate, 1))
+	if !b.started || b.level > b.most {
+		b.level = b.most
 	}
 	b.started = true
 }
 
 func (b *bucket) refill(now int64) {
-	b.level = min(b.level+b.rate*float64(now-b.at)/minute, b.rate)
+	b.level = min(b.level+b.rate*float64(now-b.at)/minute, b.most)
 	b.at = now
+}
+
+// empty tells whether there is nothing left but what comes in: neither here nor, more than a
+// second's worth, with the gateways besides the one of d.
+func (b *bucket) empty(d *draw) bool {
+	return b.rate > 0 && b.level < 1 && b.drawn-d.open() <= max(b.rate/60, 1)
 }
 
 func (a *account) configure(t *policy.Tenant, now int64) {
@@ -51,8 +62,8 @@ func (a *account) configure(t *policy.Tenant, now int64) {
 	if t.Concurrency != policy.NoLimit {
 		a.slots = uint32(t.Concurrency)
 	}
-	a.requests.configure(t.RequestsPerMinute, now)
-	a.tokens.configure(t.UncachedTokensPerMinute, now)
+	a.requests.configure(t.RequestsPerMinute, t.Burst, now)
+	a.tokens.configure(t.UncachedTokensPerMinute, t.Burst, now)
 }
 
 // tenancy is what one gateway has of one tenant's limits.
@@ -267,11 +278,11 @@ func (l *Ledger) grantTenants(g *gateway, now int64, out []byte) []byte {
 			active++
 		}
 		lease.Requests = t.requests.grant(&a.requests, need, active, now)
-		if a.requests.rate > 0 && a.requests.drawn < 1 && a.requests.level < 1 {
+		if a.requests.empty(&t.requests) {
 			lease.Flags |= wire.NoRequests
 		}
 		lease.Tokens = t.tokens.grant(&a.tokens, 1, active, now)
-		if a.tokens.rate > 0 && a.tokens.drawn < 1 && a.tokens.level < 1 {
+		if a.tokens.empty(&t.tokens) {
 			lease.Flags |= wire.NoTokens
 		}
 		t.sent = true
