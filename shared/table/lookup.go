@@ -190,7 +190,7 @@ func (l *Lookup) findShorter(deepest int) {
 	l.record(deepest)
 	for first := range deepest {
 		if l.probe(first) == present {
-			l.between(first, deepest)
+			l.behindFirstTurn(first, deepest)
 			break
 		}
 		if l.left <= 0 {
@@ -203,6 +203,25 @@ func (l *Lookup) findShorter(deepest int) {
 			l.record(i)
 		}
 	}
+}
+
+// behindFirstTurn is between with a guess: whoever else holds something holds the
+// system prompt, to the end of the first turn and no further. Where that is so,
+// two gets tell; where it isn't, they divide as any others would.
+func (l *Lookup) behindFirstTurn(low, high int) {
+	if !l.adds(low) {
+		return
+	}
+	turn := low
+	for turn < high-1 && !l.checkpoints[turn].TurnEnd {
+		turn++
+	}
+	if turn < high-1 && l.probe(turn) == present && l.probe(turn+1) == present {
+		l.between(turn+1, high)
+		l.between(turn, turn+1)
+		high = turn
+	}
+	l.between(low, high)
 }
 
 // between finds the matches that end in [low, high): low is present, and the holders of high

@@ -397,3 +397,27 @@ func BenchmarkLookup(b *testing.B) {
 		}
 	}
 }
+
+// Most of the others hold the system prompt and nothing more: its end is where
+// the search for them begins.
+func TestHoldersOfTheFirstTurnAloneCostTwoGetsMore(t *testing.T) {
+	x := newFixture(16)
+	cps := prompt(120, 8)
+	for i, cp := range cps[:110] {
+		if i <= 9 { // the first turn ends at checkpoint 9
+			x.put(cp.Fingerprint, 1, 2, 3, 5)
+		} else {
+			x.put(cp.Fingerprint, 5)
+		}
+	}
+	l := x.lookup()
+	got := l.Find(cps, x.get, 120, nil)
+	if diff := cmp.Diff(x.oracle.longest(cps), got); diff != "" {
+		t.Error(diff)
+	}
+	// The last turn of the prompt, the one found, those between, the first
+	// checkpoint, and the two.
+	if l.Gets() != 14 {
+		t.Errorf("%d gets", l.Gets())
+	}
+}
