@@ -34,7 +34,7 @@ func (b *book) take(a answer, err error, now time.Time) (f discovery.Finding, wa
 		b.emptySince = now
 	}
 	if left := b.cfg.EmptyAfter - now.Sub(b.emptySince); left > 0 {
-		f.Err = fmt.Errorf("%s: %s; believed if it is still so in %v, the last list holds until then", b.cfg, b.nobody(a), left.Round(100*time.Millisecond))
+		f.Err = fmt.Errorf("%s: %s; believed once it has been so for %v, the last list holds until then", b.cfg, b.nobody(a), b.cfg.EmptyAfter)
 		return f, min(wait, max(left, b.cfg.MinInterval))
 	}
 	f.Skipped = append(f.Skipped, errors.New(b.nobody(a)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -109,6 +110,25 @@ func TestAServerThatFailsHasSaidNothing(t *testing.T) {
 		s.set(change)
 		if a, err := resolveAt(t, s, discovery.DNS{Name: "workers.test", Port: 8000}); err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), s.addr) {
 			t.Errorf("%s: %v %v", what, a, err)
+		}
+	}
+}
+
+func TestTheSameFailureReadsTheSame(t *testing.T) {
+	gone, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := gone.LocalAddr().String()
+	_ = gone.Close()
+	source, err := New(discovery.DNS{Name: "w.test", Port: 1, Server: addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		want := "A w.test at " + addr + ": read: connection refused"
+		if _, err := source.resolver.resolve(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

@@ -190,17 +190,29 @@ func (r *resolver) ask(ctx context.Context, name string, qtype uint16) (*dns.Msg
 			reply.Question = query.Question // whatever the server repeats
 			return reply, nil
 		}
-		what := "timeout"
-		var timeout net.Error
-		switch {
-		case err == nil:
+		var what string
+		if err != nil {
+			what = failure(err)
+		} else {
 			what = dns.RcodeToString[reply.Rcode]
-		case !errors.As(err, &timeout) || !timeout.Timeout():
-			what = err.Error()
 		}
 		errs = append(errs, fmt.Errorf("%s %s at %s: %s", dns.TypeToString[qtype], strings.TrimSuffix(name, "."), server, what))
 	}
 	return nil, errors.Join(errs...)
+}
+
+// failure is the text of err without the port that the question came from, so
+// that the same failure reads the same.
+func failure(err error) string {
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return "timeout"
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return err.Error()
 }
 
 func recordsOf[T dns.RR](reply *dns.Msg) []T {

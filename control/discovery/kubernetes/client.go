@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
@@ -50,6 +51,12 @@ func explain(verb, what, host string, err error) error {
 		remedy = "the API server has no such resource: for an InferencePool install its CRD"
 	case errors.As(err, &network):
 		remedy = "can the API server at " + host + " be reached?"
+	}
+	// The URL has numbers that differ from try to try: the same failure should
+	// read the same.
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
 	}
 	return fmt.Errorf("kubernetes: %s %s: %w (%s)", verb, what, err, remedy)
 }
