@@ -142,6 +142,7 @@ func (s *Service) followEvents(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		f := &feed{key: w.key, cancel: cancel, done: make(chan struct{})}
 		s.feeds.byRef[ref] = f
+		s.index.Reporting(ref, false, time.Now()) // what heartbeats told is a belief from now on
 		s.index.Reporting(ref, true, time.Now())
 		go func() {
 			defer close(f.done)
