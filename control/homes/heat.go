@@ -11,8 +11,8 @@ import (
 
 const (
 	// fadeFor is the time in which a request's heat fades to 1/e: short, as a prefix that gets hot
-	// wants its homes within two seconds, and long enough to hold a few hundred requests of a fleet.
-	fadeFor = 2 * time.Second
+	// wants all its homes within two seconds: each that comes later is another cold prompt.
+	fadeFor = time.Second
 	// maxCounters bounds the memory to about 3 MB a pool. It holds what some thousand requests a
 	// second open within fadeFor; beyond it the coolest half goes.
 	maxCounters = 1 << 16

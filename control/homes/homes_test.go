@@ -68,22 +68,22 @@ func TestAHotPrefixHasHomesWithinTwoSecondsAndLosesThemWhenItCools(t *testing.T)
 	if plan := f.p.Plan(f.now, workers(16, 20), nobody); len(plan) != 0 {
 		t.Fatalf("homes for what nobody shares: %+v", plan)
 	}
-	f.rate[7] = 200
-	f.play(time.Second)
+	f.rate[7] = 100
+	f.play(500 * time.Millisecond)
 	first := slices.Clone(f.p.Plan(f.now, workers(16, 20), nobody))
-	f.play(time.Second)
+	f.play(500 * time.Millisecond)
 	plan := f.p.Plan(f.now, workers(16, 20), nobody)
 	if len(first) != 1 || len(plan) != 1 {
-		t.Fatalf("after 1 s %+v, after 2 s %+v", first, plan)
+		t.Fatalf("after 0.5 s %+v, after 1 s %+v", first, plan)
 	}
 	got := plan[0]
-	want := 0.4 * (1 - math.Exp(-1)) / (0.6 + 0.4*(1-math.Exp(-1)))
-	if got.Fingerprint != 7<<32+8 || got.Units != 800 || math.Abs(got.Share-want) > 0.01 || len(got.Homes) != int(math.Ceil(2*want*16)) {
+	want := (1 - math.Exp(-1)) / (3 + 1 - math.Exp(-1)) // a third of what comes beside, for a second
+	if got.Fingerprint != 7<<32+8 || got.Units != 800 || math.Abs(got.Share-want) > 0.01 || len(got.Homes) != int(math.Ceil(spread*want*16)) {
 		t.Errorf("%+v, want the deepest shared checkpoint and a share of %.3f", got, want)
 	}
 	for _, ref := range first[0].Homes {
 		if !slices.Contains(got.Homes, ref) {
-			t.Errorf("home %d is gone a second later: %v, then %v", ref, first[0].Homes, got.Homes)
+			t.Errorf("home %d is gone half a second later: %v, then %v", ref, first[0].Homes, got.Homes)
 		}
 	}
 	f.rate[7] = 0
@@ -122,7 +122,7 @@ func TestHomesComeNotAndGoWithTheNoise(t *testing.T) {
 }
 
 func TestThoseWithACopyAreHomesFirstThenTheLeastLoaded(t *testing.T) {
-	f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 300, 7: 100}}
+	f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 500, 7: 100}}
 	f.play(20 * time.Second)
 	all := workers(16, 20)
 	all[3].InFlight, all[9].InFlight = 5, 6

@@ -9,13 +9,14 @@ import (
 
 const (
 	// spread is how many times its share of the pool a prefix gets as homes: its requests then
-	// are half of what a home does, and the other half keeps the sessions that live there.
-	spread = 2
+	// are a third of what a home does, and the rest keeps the sessions that live there. A copy is
+	// cheap beside a conversation that has to leave its cache.
+	spread = 3
 	// perHome is how many of its requests are on their way at once for each home that a prefix
 	// gets: in a quiet fleet few workers carry it as well as many, and compute it less often.
 	perHome = 4
-	// leastRequests is the number of recent requests below which a share says nothing.
-	leastRequests = 16
+	// leastRequests is the number of a prefix's recent requests below which its share is chance.
+	leastRequests = 8
 	// cooled is the part of a worker's share below which a prefix loses its homes: lower than
 	// where it gets them, so that none comes and goes.
 	cooled = 0.5
@@ -65,10 +66,10 @@ func (p *Planner) Plan(now time.Duration, workers []Worker, holds func(fingerpri
 	}
 	before := p.prefixes
 	p.prefixes = nil
-	if len(workers) < 2 || total < leastRequests {
+	if len(workers) < 2 {
 		return nil
 	}
-	own := total / n // a worker's share
+	own := max(total/n, leastRequests) // a worker's share
 	load := map[uint16]float64{}
 	for _, x := range p.deepest(before, own, now) {
 		share := x.requests / total

@@ -14,7 +14,8 @@ import (
 // miss is the price of own seconds of prefill behind wait seconds of others'. A home is not
 // charged for the copy that it is to get. A young worker has room for copies, and its first
 // requests compute everything: there the price is that of the time to the first token, which
-// grows with its square, so that it gets the requests that it answers soon, and no queue.
+// grows with its square, so that it gets the requests that it answers soon, and no queue. All that
+// it gets is work, so its recent work says nothing.
 func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	s, weight := &c.d.seen[i], c.rule.MissWeight
 	price := (1 + weight) * own

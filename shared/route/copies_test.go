@@ -63,6 +63,7 @@ func TestHomesAreAlwaysLookedAt(t *testing.T) {
 func TestAYoungWorkerIsPricedByTheTimeToItsFirstToken(t *testing.T) {
 	miss := func(prompt, waiting int, age, after time.Duration) float64 {
 		v := priced(2)
+		v.Pool.Policy.RampFirst = 150 * time.Millisecond
 		v.worker(2).CacheAge, v.worker(2).UncachedTokens = age, waiting
 		req := long()
 		req.PromptTokens = prompt
@@ -87,6 +88,17 @@ func TestAYoungWorkerIsPricedByTheTimeToItsFirstToken(t *testing.T) {
 		if got := miss(c.prompt, c.waiting, c.age, c.after); math.Abs(got-c.want) > 1e-6 {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+func TestTheRecentWorkOfAYoungWorkerSaysLessTheYoungerItIs(t *testing.T) {
+	spread := func(age time.Duration) float64 {
+		v := priced(2)
+		v.worker(2).CacheAge, v.worker(2).RecentTokens = age, 1000
+		return choose(long(), v).Candidates[1].Terms.Spread
+	}
+	if young, half, grown := spread(time.Nanosecond), spread(10*time.Second), spread(0); young > 1e-6 || math.Abs(half-0.1) > 1e-6 || math.Abs(grown-0.2) > 1e-6 {
+		t.Errorf("%v, %v and %v, want 0, 0.1 and 0.2", young, half, grown)
 	}
 }
 

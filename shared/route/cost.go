@@ -48,7 +48,7 @@ func (c *chooser) draw() {
 	rest := order[:0]
 	for _, i := range order {
 		s := &c.d.seen[i]
-		s.terms = Terms{Seen: top > 0 && s.credited == top || s.home}
+		s.terms = Terms{Seen: top > 0 && s.credited == top || s.home || c.youth(int(i)) > 0}
 		if !s.terms.Seen {
 			rest = append(rest, i)
 		}
@@ -90,7 +90,7 @@ func (c *chooser) price() {
 			t.Evict = c.rule.EvictWeight * pushed / rate * math.Exp(-float64(age)/float64(max(c.rule.TailDecay, time.Millisecond)))
 		}
 		if meanRecent > 0 {
-			t.Spread = c.rule.SpreadWeight.Seconds() * (w.RecentTokens/meanRecent - 1)
+			t.Spread = (1 - c.youth(i)) * c.rule.SpreadWeight.Seconds() * (w.RecentTokens/meanRecent - 1)
 		}
 		t.Cost = t.Wait + t.Miss + t.Decode + t.Evict + t.Spread
 	}

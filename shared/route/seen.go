@@ -176,8 +176,9 @@ func (c *chooser) credit() {
 		}
 		s.matched = matched
 		trust := w.Trust * table
-		if w.EvictFor > c.elapsed {
-			trust *= 1 - min(max(w.EvictShare, 0), 1)
+		if left := w.EvictFor - c.elapsed; left > 0 {
+			near := 1 - min(float64(left)/float64(evictNotice), 1)
+			trust *= 1 - min(max(w.EvictShare, 0), 1)*near
 		}
 		if trust > 0 {
 			s.credited = int(float64(matched) * min(trust, 1))

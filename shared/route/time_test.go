@@ -120,11 +120,11 @@ func TestAnAnnouncedEvictionSinksTheWorthOfAMatchUntilItIsOver(t *testing.T) {
 	for _, rule := range []policy.Name{policy.Threshold, policy.Cost, policy.Weighted} {
 		v := fleet(4, rule)
 		v.At = time.Hour
-		v.worker(2).EvictShare, v.worker(2).EvictFor = 0.75, 3*time.Second
+		v.worker(2).EvictShare, v.worker(2).EvictFor = 0.75, 12*time.Second
 		for _, c := range []struct {
 			after    time.Duration
 			credited int
-		}{{0, 512}, {2999 * time.Millisecond, 512}, {3 * time.Second, 2048}, {time.Minute, 2048}} {
+		}{{0, 2048}, {2 * time.Second, 2048}, {10 * time.Second, 819}, {12*time.Second - 1, 512}, {12 * time.Second, 2048}, {time.Minute, 2048}} {
 			v.worker(2).Age = -1
 			d := chooseAt(long(holds(2, 2048), holds(3, 1024)), v, v.At+c.after)
 			if got := d.Candidates[1].CreditedTokens; got != c.credited {

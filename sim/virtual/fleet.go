@@ -50,7 +50,7 @@ const (
 	Die      FaultKind = iota // gone: its requests fail, its cache is lost; known a second later
 	Return                    // back, empty, under a new generation
 	Evict                     // its cache is dropped at once
-	Announce                  // it says that it will drop its cache: trust in what it holds sinks to 0 until it has
+	Announce                  // it says when it will drop its cache: what it holds counts less and less
 )
 
 // Config is one run.
@@ -73,6 +73,9 @@ type Config struct {
 	Arrived func(r *Request, now time.Duration)
 	// Record takes every request that has ended.
 	Record func(o Outcome)
+	// Sampled is told of every report as it is taken: the prompt tokens that are to be computed at
+	// a worker, and how many homes the gateways know.
+	Sampled func(worker, uncached, homes int, now time.Duration)
 }
 
 // Outcome is how a request ended.
@@ -81,6 +84,7 @@ type Outcome struct {
 	Worker     int
 	Cached     int // prompt tokens found in the cache
 	Predicted  int // as the gateway thought
+	Held       int // prompt tokens that the best worker held when it came, soon after a fault; 0 otherwise
 	Arrived    time.Duration
 	TTFT       time.Duration
 	TPOT       time.Duration // 0 for one token
@@ -100,6 +104,7 @@ type Fleet struct {
 	index       *index
 	rule        Rule
 	planner     *homes.Planner
+	aftermath   *aftermath // nil without faults
 	rng         *rand.Rand
 	events      eventQueue
 	now         time.Duration
@@ -125,10 +130,13 @@ type worker struct {
 	rate    float64 // prefill tokens/s
 	up      bool
 	empty   time.Duration // when its cache was last empty, 0 for the start
-	due     time.Duration // of the wake-up that counts
-	seen    report        // as the gateways know it
-	busy    time.Duration // of engines before the present one
-	before  time.Duration // busy at Config.BusyFrom
+
+	evictUntil time.Duration // an announced eviction
+	lost       uint32        // how often its cache was lost
+	due        time.Duration // of the wake-up that counts
+	seen       report        // as the gateways know it
+	busy       time.Duration // of engines before the present one
+	before     time.Duration // busy at Config.BusyFrom
 }
 
 // worked is how long the worker has worked, now and before it died.
@@ -174,6 +182,9 @@ func Run(cfg Config) (*Fleet, error) {
 		f.gateways = append(f.gateways, newGateway(f, g, cfg.Policy))
 	}
 	f.rule = cfg.Rule(f)
+	if len(cfg.Faults) > 0 {
+		f.aftermath = newAftermath()
+	}
 	for i := range f.workers { // reports come in turn, not all at once
 		f.at(cfg.Delays.ReportEvery*time.Duration(i)/time.Duration(len(f.workers)), event{kind: takeReport, worker: i})
 	}
@@ -273,6 +284,9 @@ func (f *Fleet) arrive(r *Request) {
 	g.order++
 	if f.cfg.Arrived != nil {
 		f.cfg.Arrived(r, f.now)
+	}
+	if f.aftermath != nil {
+		f.aftermath.arrived(f, r)
 	}
 	f.dispatch(g, r)
 }
@@ -379,6 +393,9 @@ func (f *Fleet) advance(i int) {
 			}
 			f.unbook(g, r)
 			delete(f.live, r.ID)
+			if f.aftermath != nil {
+				f.aftermath.answered(f, r, i)
+			}
 			o := Outcome{Worker: i, Cached: e.CachedTokens, TTFT: r.firstToken - r.arrived, FirstToken: r.firstToken, Ended: e.At}
 			if e.Generated > 1 {
 				o.TPOT = (e.At - r.firstToken) / time.Duration(e.Generated-1)
@@ -391,7 +408,7 @@ func (f *Fleet) advance(i int) {
 
 // end records a request and lets its conversation go on.
 func (f *Fleet) end(r *Request, o Outcome) {
-	o.Request, o.Arrived, o.Predicted = r, r.arrived, r.predicted
+	o.Request, o.Arrived, o.Predicted, o.Held = r, r.arrived, r.predicted, r.held*engine.BlockTokens
 	if o.Ended == 0 {
 		o.Ended = f.now
 	}
@@ -435,6 +452,9 @@ func (f *Fleet) report(i int) {
 		r.total.uncached += b.uncached
 		r.total.recent += b.recent
 	}
+	if f.cfg.Sampled != nil {
+		f.cfg.Sampled(i, r.total.uncached, len(f.gateways[0].view.Homes), f.now)
+	}
 	if !w.up {
 		return // silence: nobody reports for a dead worker
 	}
@@ -443,17 +463,19 @@ func (f *Fleet) report(i int) {
 
 // fault lets something happen to workers.
 func (f *Fleet) fault(x Fault) {
+	f.aftermath.fault(f.now)
 	for _, i := range x.Workers {
 		w := f.workers[i]
 		switch x.Kind {
 		case Announce:
-			f.trust(i, 0)
+			w.evictUntil = f.evictionOf(i)
 		case Evict:
 			if w.up {
 				w.engine.ClearCache(f.now)
 				f.wakeAt(i)
 			}
-			f.trust(i, 1)
+			w.empty, w.evictUntil = f.now, 0
+			w.lost++
 		case Return:
 			if w.up {
 				continue
@@ -483,6 +505,7 @@ func (f *Fleet) die(i int) {
 	w := f.workers[i]
 	f.advance(i) // what it had answered until now was received
 	w.busy, w.engine, w.up, w.due = w.worked(f.now), nil, false, 0
+	w.lost++
 	known := f.now + time.Second
 	if f.now == 0 {
 		known = 0 // it was never there
@@ -513,10 +536,14 @@ func (f *Fleet) addFault(x Fault) int {
 	return len(f.cfg.Faults) - 1
 }
 
-func (f *Fleet) trust(worker int, trust float64) {
-	for _, g := range f.gateways {
-		g.view.Workers[worker].Trust = trust
+// evictionOf is when a worker's announced eviction happens.
+func (f *Fleet) evictionOf(worker int) time.Duration {
+	for _, x := range f.cfg.Faults {
+		if x.Kind == Evict && x.At >= f.now && slices.Contains(x.Workers, worker) {
+			return x.At
+		}
 	}
+	return 0
 }
 
 func (f *Fleet) state(worker int, s route.State) {

@@ -110,9 +110,11 @@ func (g *Gateway) refresh(i int, now time.Duration) {
 	w.UncachedTokens = own.uncached + max(0, seen.total.uncached-before.uncached)
 	w.RecentTokens = own.recent + max(0, seen.total.recent-before.recent)*fading(now-seen.taken, recentFor)
 	w.AvoidFor = max(0, g.avoid[i]-now)
-	if empty := g.fleet.workers[i].empty; empty > 0 {
-		w.CacheAge = now - empty
+	worker := g.fleet.workers[i]
+	if worker.empty > 0 {
+		w.CacheAge = max(now-worker.empty, 1)
 	}
+	w.EvictShare, w.EvictFor = 1, max(0, worker.evictUntil-now)
 	w.Age = max(0, now-seen.taken)
 	if seen.taken == 0 {
 		w.Age = route.Never

@@ -3,6 +3,7 @@ package virtual
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/sim/engine"
@@ -39,12 +40,14 @@ type Result struct {
 	Counts          Counts    `json:"counts"`  // the whole run, its beginning included
 	WallSeconds     float64   `json:"-"`       // the machine's: the only figure that differs from run to run
 
-	TTFTs    []float64                  `json:"-"` // sorted, ms
-	ByTier   map[string]*TierResult     `json:"by_tier"`
-	ByGroup  map[string]*GroupResult    `json:"by_group,omitempty"`
-	Timeline []Bucket                   `json:"-"`
-	buckets  map[int]*Bucket            // by second
-	raw      map[string]*groupCollector // by group
+	TTFTs    []float64               `json:"-"` // sorted, ms
+	ByTier   map[string]*TierResult  `json:"by_tier"`
+	ByGroup  map[string]*GroupResult `json:"by_group,omitempty"`
+	Timeline []Bucket                `json:"-"`
+	buckets  map[int]*Bucket         // by second
+
+	hotFrom, hotUntil int                        // seconds in which requests of the part "hot" came
+	raw               map[string]*groupCollector // by group
 }
 
 // TierResult is the hit rate of prompts of one length.
@@ -67,7 +70,14 @@ type Bucket struct {
 	Second   int
 	Arrivals []int // by worker
 	TTFT     []float64
-	Groups   []string // beside TTFT
+	Floors   []float64 // soon after a fault: an idle engine's time for what nobody held, ms
+	Groups   []string  // beside TTFT
+	// Queue is the greatest mean of prompt tokens to be computed at a worker; Homes how many hot
+	// prefixes have homes at the end.
+	Queue float64
+	Homes int
+
+	queued, samples []int // by worker
 }
 
 // SLO is what a request has to meet to count: a first token within
@@ -112,18 +122,42 @@ func newCollector(workers int, slo SLO, skip time.Duration) *collector {
 	}
 }
 
-func (c *collector) record(o Outcome) {
-	bucket := c.r.buckets[int(o.Arrived/time.Second)]
-	if bucket == nil {
-		bucket = &Bucket{Second: int(o.Arrived / time.Second), Arrivals: make([]int, c.workers)}
-		c.r.buckets[bucket.Second] = bucket
+// bucket is the second of the run that a time is in.
+func (c *collector) bucket(at time.Duration) *Bucket {
+	second := int(at / time.Second)
+	b := c.r.buckets[second]
+	if b == nil {
+		b = &Bucket{Second: second, Arrivals: make([]int, c.workers), queued: make([]int, c.workers), samples: make([]int, c.workers)}
+		c.r.buckets[second] = b
 	}
+	return b
+}
+
+// sample takes what a report said.
+func (c *collector) sample(worker, uncached, homes int, now time.Duration) {
+	b := c.bucket(now)
+	b.queued[worker] += uncached
+	b.samples[worker]++
+	b.Homes = homes
+}
+
+func (c *collector) record(o Outcome) {
+	bucket := c.bucket(o.Arrived)
 	if !o.Refused {
 		bucket.Arrivals[o.Worker]++
 	}
 	if !o.Refused && !o.Failed {
 		bucket.TTFT = append(bucket.TTFT, ms(o.TTFT))
 		bucket.Groups = append(bucket.Groups, o.Group)
+		if o.Held > 0 {
+			bucket.Floors = append(bucket.Floors, ms(c.slo.Params.PrefillTime(max(1, o.Prompt-o.Held))))
+		}
+	}
+	if strings.HasPrefix(o.Group, "hot") {
+		if c.r.hotUntil == 0 {
+			c.r.hotFrom = bucket.Second
+		}
+		c.r.hotFrom, c.r.hotUntil = min(c.r.hotFrom, bucket.Second), max(c.r.hotUntil, bucket.Second)
 	}
 	if o.Arrived < c.skip {
 		return
@@ -216,6 +250,9 @@ func (c *collector) finish(busy []time.Duration, total time.Duration) *Result {
 	r.MeanBusy = sum.Seconds() / max(total-c.skip, 1).Seconds() / float64(len(busy))
 	r.Seconds = total.Seconds()
 	for _, b := range r.buckets {
+		for i, n := range b.samples {
+			b.Queue = max(b.Queue, float64(b.queued[i])/float64(max(n, 1)))
+		}
 		r.Timeline = append(r.Timeline, *b)
 	}
 	slices.SortFunc(r.Timeline, func(a, b Bucket) int { return a.Second - b.Second })

@@ -213,7 +213,7 @@ func (s Scenario) Run(p Play) (*Result, error) {
 	began := time.Now()
 	cfg := Config{
 		Seed: p.Seed, Workers: s.Workers, Gateways: p.Gateways, Params: s.Params, Speed: s.Speed, Delays: p.Delays,
-		Source: s.Source(p.Seed, p.Rate, p.Requests), Policy: rule, Rule: kind.make, Faults: s.Faults, BusyFrom: skip, Record: c.record,
+		Source: s.Source(p.Seed, p.Rate, p.Requests), Policy: rule, Rule: kind.make, Faults: s.Faults, BusyFrom: skip, Record: c.record, Sampled: c.sample,
 	}
 	if p.Progress != nil {
 		cfg.Progress = func(done int) { p.Progress(done, p.Requests) }

@@ -105,6 +105,12 @@ func mishaps() []Scenario {
 		chat("lost-events", "seed-16 where three of ten of the engines' events never arrive", 25).with(func(s *Scenario) {
 			s.Delays = func(d *Delays) { d.EventLoss = 0.3 }
 		}),
+		chat("lost-events-10", "the same where one of ten is lost", 25).with(func(s *Scenario) {
+			s.Delays = func(d *Delays) { d.EventLoss = 0.1 }
+		}),
+		chat("old-table-2", "seed-16 with engines' events two seconds late", 25).with(func(s *Scenario) {
+			s.Delays = func(d *Delays) { d.Event = 2 * time.Second }
+		}),
 		chat("old-table", "seed-16 with engines' events ten seconds late", 25).with(func(s *Scenario) {
 			s.Delays = func(d *Delays) { d.Event = 10 * time.Second }
 		}),

@@ -31,6 +31,7 @@ type Request struct {
 	uncached   int // as the gateway booked it, until the first token
 	firstToken time.Duration
 	retried    bool
+	held       int  // blocks that the best worker held when it came, soon after a fault
 	part       int  // of a mix
 	onTheWay   bool // between the gateway and the engine
 }
