@@ -7,9 +7,9 @@ import (
 
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/discovery"
-	"github.com/warmpath/warmpath/control/homes"
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/homes"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 

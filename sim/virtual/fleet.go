@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/warmpath/warmpath/control/homes"
+	"github.com/warmpath/warmpath/shared/homes"
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/route"
 	"github.com/warmpath/warmpath/sim/engine"

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/warmpath/warmpath/control/homes"
+	"github.com/warmpath/warmpath/shared/homes"
 	"github.com/warmpath/warmpath/shared/route"
 	"github.com/warmpath/warmpath/sim/engine"
 )
