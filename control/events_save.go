@@ -63,8 +63,9 @@ func (s *Service) restoreEvents(ref uint16, source followed, told *sink, log *sl
 	log.Info("KV events restored", "file", path, "saved", saved.At, "blocks", saved.Blocks, "next", saved.Next)
 }
 
-// saveEvents writes what changed since it was called last.
-func (s *Service) saveEvents(now time.Time) error {
+// saveEvents writes what changed since it was called last, and returns how many
+// bytes.
+func (s *Service) saveEvents(now time.Time) (written int64, err error) {
 	s.feeds.mu.Lock()
 	feeds := make([]*feed, 0, len(s.feeds.byRef))
 	for _, f := range s.feeds.byRef {
@@ -94,10 +95,12 @@ func (s *Service) saveEvents(now time.Time) error {
 			if err != nil {
 				source.Unsaved()
 				errs = append(errs, fmt.Errorf("save KV events of %s: %w", f.key.address, err))
+				continue
 			}
+			written += int64(len(data))
 		}
 	}
-	return errors.Join(append(errs, s.forgetEvents(followed, now))...)
+	return written, errors.Join(append(errs, s.forgetEvents(followed, now))...)
 }
 
 // forgetEvents removes the files of sources that nobody has followed for long.

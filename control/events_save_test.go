@@ -112,6 +112,10 @@ func TestWhatAnEngineToldLongAgoIsKnownAfterARestart(t *testing.T) {
 	wait("two prompts", func(*api.Worker) bool { return held(0)+held(1) == 4 })
 	b.stop()
 
+	if saved := b.s.Status().Saved; saved.Age < 0 || saved.Age > 60 || saved.Bytes < 300 || saved.Error != "" {
+		t.Errorf("%+v", saved)
+	}
+
 	begin()
 	wait("the restored map", func(w *api.Worker) bool { return connected(w) && w.Events.Held == 16 })
 	if held(0)+held(1) != 4 || b.worker(alpha).Entries != 4 || b.worker(alpha).Trust != 1 {
@@ -156,7 +160,7 @@ func TestWhatAnEngineToldLongAgoIsKnownAfterARestart(t *testing.T) {
 
 func TestFilesOfSourcesThatNobodyFollowsGoAfterADay(t *testing.T) {
 	s := &Service{cfg: Config{StateFile: filepath.Join(t.TempDir(), "state")}}
-	if err := s.saveEvents(time.Now()); err != nil {
+	if n, err := s.saveEvents(time.Now()); n != 0 || err != nil {
 		t.Fatal("nothing to save is no error:", err)
 	}
 	if err := os.Mkdir(s.eventsDir(), 0o700); err != nil {
@@ -172,7 +176,7 @@ func TestFilesOfSourcesThatNobodyFollowsGoAfterADay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.saveEvents(now); err != nil {
+	if _, err := s.saveEvents(now); err != nil {
 		t.Fatal(err)
 	}
 	left, _ := filepath.Glob(s.eventsDir() + "/*")

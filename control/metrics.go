@@ -124,6 +124,9 @@ var (
 	descResting      = desc("refs_resting", "Refs of workers that are gone, kept from use until no gateway can mistake them.")
 	descHot          = desc("hot_prefixes", "Prefixes that have homes.", "pool")
 	descHomes        = desc("hot_homes", "Homes of the pool's hot prefixes, of all of them together.", "pool")
+	descSavedAge     = desc("state_age_seconds", "Age of the last whole save of the state; -1 never.")
+	descSaveTime     = desc("state_save_seconds", "Time that the last save took.")
+	descSaveBytes    = desc("state_save_bytes", "Bytes that it wrote.")
 	descLearning     = desc("learning", "1 while gateways are told to keep their pages.")
 	descOff          = desc("off", "1 while the fleet is switched to observe.")
 )
@@ -135,6 +138,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descWorkerTruth, descWorkerPoor, descWorkerEvict, descWorkerBeat, descBeats,
 		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
 		descPending, descEvents, descTokens, descMode, descParity, descFile, descReady, descHot, descHomes, descLearning, descOff,
+		descSavedAge, descSaveTime, descSaveBytes,
 		descEventBlocks, descEventAge, descEventUp, descEventCounts,
 		descSourceUp, descSourceAge, descSourceItems, descSourceSkip, descAdapters, descResting,
 	} {
@@ -161,6 +165,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descAdapters, float64(len(names)), pool)
 	}
 	gauge(descResting, float64(st.RefsResting))
+	if saved := st.Saved; saved != nil {
+		gauge(descSavedAge, saved.Age)
+		gauge(descSaveTime, saved.Seconds)
+		gauge(descSaveBytes, float64(saved.Bytes))
+	}
 	states := map[[2]string]int{}
 	for _, w := range st.Workers {
 		states[[2]string{w.Pool, w.State}]++

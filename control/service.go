@@ -60,6 +60,7 @@ type Service struct {
 	quota     quotaBook
 	admission *admission.Admission
 	feeds     feeds
+	saved     saveBook
 	hot       *hotBook
 	young     *youngBook
 	beats     beats

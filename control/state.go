@@ -8,10 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/shared/policy"
 )
@@ -220,11 +222,46 @@ func (s *Service) saveLoop(ctx context.Context) {
 	}
 }
 
+// saveBook is what came of the saves.
+type saveBook struct {
+	mu    sync.Mutex
+	last  time.Time // of a whole one; zero never
+	took  time.Duration
+	bytes int64
+	err   error
+}
+
 // save writes the state file, and beside it what KV events have told.
 func (s *Service) save(now time.Time) error {
 	if s.cfg.StateFile == "" {
 		return nil
 	}
+	began := time.Now()
+	n, err := s.saveAll(now)
+	s.saved.mu.Lock()
+	defer s.saved.mu.Unlock()
+	if s.saved.err = err; err == nil {
+		s.saved.last, s.saved.took, s.saved.bytes = now, time.Since(began), n
+	}
+	return err
+}
+
+// saveStatus is what the status says of the saves, nil without a state file.
+func (s *Service) saveStatus(now time.Time) *api.Saved {
+	if s.cfg.StateFile == "" {
+		return nil
+	}
+	s.saved.mu.Lock()
+	defer s.saved.mu.Unlock()
+	out := &api.Saved{Age: age(now, s.saved.last), Seconds: s.saved.took.Seconds(), Bytes: s.saved.bytes}
+	if s.saved.err != nil {
+		out.Error = s.saved.err.Error()
+	}
+	return out
+}
+
+// saveAll returns how many bytes it wrote.
+func (s *Service) saveAll(now time.Time) (int64, error) {
 	s.policyMu.Lock()
 	st := &state{saved: now, off: s.offHeld, refs: s.fleet.Refs()}
 	for name, p := range s.exact {
@@ -238,7 +275,8 @@ func (s *Service) save(now time.Time) error {
 	if err != nil {
 		err = fmt.Errorf("write state file: %w", err)
 	}
-	return errors.Join(err, s.saveEvents(now))
+	n, eventsErr := s.saveEvents(now)
+	return int64(len(data)) + n, errors.Join(err, eventsErr)
 }
 
 // writeWhole writes a file whole or not at all.

@@ -28,9 +28,7 @@ func (d *diagnosis) control(ctx context.Context) *api.Status {
 	if s.Off {
 		d.warn("control.mode", target, "the fleet is switched off: nothing is steered", "warmpath on, when the reason for warmpath off is gone")
 	}
-	if s.Learning {
-		d.warn("control.state", target, "it started without a state file and learns anew", "give control a state_file, so that restarts cost nothing")
-	}
+	d.state(target, &s)
 	if s.Table.Dropped > 0 {
 		d.warn("control.table", target, fmt.Sprintf("%d entries had no room in the table, the least valuable ones", s.Table.Dropped), "raise table.max_bits if the proxies have the memory")
 	}
@@ -43,6 +41,31 @@ func (d *diagnosis) control(ctx context.Context) *api.Status {
 	d.workers(&s)
 	d.tokenizers(&s)
 	return &s
+}
+
+// oldSave is the age, in seconds, at which a save is missed: three times the
+// default interval.
+const oldSave = 90.0
+
+// state looks at what a restart would find.
+func (d *diagnosis) state(target string, s *api.Status) {
+	saved := s.Saved
+	switch {
+	case saved == nil:
+		seen := "no state file: a restart forgets who holds what"
+		if s.Learning {
+			seen += ", as this one did, and learns anew"
+		}
+		d.warn("control.state", target, seen, "give control a state_file")
+	case saved.Error != "":
+		d.fail("control.state", target, saved.Error, "see that the folder is there, writable and not full")
+	case saved.Age < 0:
+		d.ok("control.state", target, "nothing saved yet, it has just started")
+	case saved.Age > oldSave:
+		d.warn("control.state", target, fmt.Sprintf("saved %.0f s ago", saved.Age), "more than state_interval: the disk is slow, or the interval long")
+	default:
+		d.ok("control.state", target, "%.1f MB saved in %.2f s, %.0f s ago", float64(saved.Bytes)/1e6, saved.Seconds, saved.Age)
+	}
 }
 
 func (d *diagnosis) readiness(ctx context.Context, target string) {

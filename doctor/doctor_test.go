@@ -152,6 +152,7 @@ func TestTheControlServiceNamesItsEnginesAndWhatItMisses(t *testing.T) {
 	want(t, checks, "control.reachable", "", OK, "2 workers")
 	want(t, checks, "control.ready", "", OK, "1 of 2")
 	want(t, checks, "control.mode", "http", Warn, "switched off")
+	want(t, checks, "control.state", "http", Warn, "no state file")
 	want(t, checks, "control.gateways", "", Fail, "no gateway")
 	want(t, checks, "control.workers", "127.0.0.1:1", Fail, "down")
 	want(t, checks, "engine.reachable", address, OK, "200")

@@ -14,6 +14,8 @@ type Status struct {
 	Counters Counters  `json:"counters"`
 	// Adapters are those that pools serve because their workers do, by pool.
 	Adapters map[string][]string `json:"adapters"`
+	// Saved is how the state file is, for a service that has one.
+	Saved *Saved `json:"saved,omitempty"`
 	// RefsResting are refs of workers that are gone, kept from use until no gateway
 	// can mistake them.
 	RefsResting int `json:"refs_resting"`
@@ -30,6 +32,15 @@ type HotPrefix struct {
 	Tokens      int      `json:"tokens"`      // 16 a unit: in approximate mode an estimate
 	Share       float64  `json:"share"`       // of the pool's recent requests
 	Homes       []string `json:"homes"`       // addresses of the workers that shall hold it
+}
+
+// Saved is what came of writing the state file and what lies beside it.
+type Saved struct {
+	Age     float64 `json:"age_seconds"` // of the last whole save
+	Seconds float64 `json:"seconds"`     // that it took
+	Bytes   int64   `json:"bytes"`       // that it wrote: sources of KV events without news are left out
+	// Error is why nothing was saved since.
+	Error string `json:"error,omitempty"`
 }
 
 // Source is a source of the worker list in the status.
