@@ -56,6 +56,9 @@ func degraded(w *discovery.Worker, a *api.Worker) []string {
 	if w.CapacityAssumed {
 		say("capacity unknown: %d tokens are assumed (set capacity_tokens)", w.CapacityTokens)
 	}
+	if w.MaxRunning == 0 {
+		say("batch limit unknown: its load is the share of the cache in use alone (set max_running)")
+	}
 	if a.Trust < lowTrust && a.Ref != 0 {
 		say("trust %.2f: of %.1f answers of the last minute %.1f had what had been proven", a.Trust, a.Asked, a.Came)
 	}
