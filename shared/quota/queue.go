@@ -57,6 +57,7 @@ type Queue struct {
 	bytes, maxBytes       int64
 	sequence              uint64
 	flows                 map[uint16]*flow
+	weights               float64 // of all flows
 	ready                 flows
 	oldest, newest        *Waiter
 }
@@ -65,6 +66,7 @@ type Queue struct {
 type flow struct {
 	first, last *Waiter
 	n           int
+	weight      float64
 	at          int // in Queue.ready, -1 while blocked
 }
 
@@ -98,6 +100,13 @@ func (q *Queue) Fair(tenant uint16) bool {
 	return f == nil || f.n < q.maxRequests-q.requests
 }
 
+// Ahead is the work that is done before that of a request which comes now, of a
+// tenant with this finish time: what the tenant has waiting itself, and meanwhile
+// the others, each at its weight.
+func (q *Queue) Ahead(finish float64) float64 {
+	return max(finish-q.Virtual, 0) * q.weights
+}
+
 // Push appends a request. finish is the virtual time at which the tenant's last
 // request is done, 0 for a tenant without any; the answer is the new one. The
 // caller has asked Room; a request that waits somewhere stays there.
@@ -119,7 +128,8 @@ func (q *Queue) Push(w *Waiter, finish, weight float64) float64 {
 	}
 	f := q.flows[w.Tenant]
 	if f == nil {
-		f = &flow{first: w, last: w, n: 1}
+		f = &flow{first: w, last: w, n: 1, weight: weight}
+		q.weights += weight
 		w.prev, w.next = nil, nil
 		q.flows[w.Tenant] = f
 		heap.Push(&q.ready, f)
@@ -199,6 +209,9 @@ func (q *Queue) changed(tenant uint16, f *flow) {
 			heap.Remove(&q.ready, f.at)
 		}
 		delete(q.flows, tenant)
+		if q.weights -= f.weight; len(q.flows) == 0 {
+			q.weights = 0 // and no rounding
+		}
 	case f.at >= 0:
 		heap.Fix(&q.ready, f.at)
 	}

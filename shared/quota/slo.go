@@ -1,6 +1,8 @@
 package quota
 
 import (
+	"math"
+
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/wire"
 )
@@ -37,17 +39,22 @@ func (h *Histogram) Quantile(q float64) uint32 {
 	return 0
 }
 
+// Above is how many times are above a number of milliseconds, to the end of its bucket.
+func (h *Histogram) Above(millis uint32) (n uint64) {
+	for _, c := range h[wire.TTFTBucket(millis)+1:] {
+		n += uint64(c)
+	}
+	return n
+}
+
 const (
 	// openStep is what the controller gives back in a step, closeFactor what it leaves when it
 	// takes: additive increase, multiplicative decrease, as in TCP.
 	openStep    = 0.05
 	closeFactor = 0.7
-	// easy is the share of the objective below which there is room to give.
-	easy = 0.8
-	// The 99th percentile of less than a hundred times is their maximum, so a step takes that many;
-	// after windowSeconds it takes what there is, if it is more than a few.
+	// A hundred times tell something about their 99th percentile; after windowSeconds a step takes
+	// what there is.
 	manySamples   = 100
-	fewSamples    = 20
 	windowSeconds = 5
 )
 
@@ -77,15 +84,13 @@ func (c *Controller) Step(second *Histogram, objectiveMillis uint32) {
 	if c.seconds++; c.window.Count() < manySamples && c.seconds < windowSeconds {
 		return
 	}
-	p99 := c.window.Quantile(0.99)
-	switch enough := c.window.Count() >= fewSamples; {
-	case enough && p99 > objectiveMillis:
+	// One in a hundred may be late, and two deviations more by chance.
+	expected := float64(c.window.Count()) / 100
+	if late := c.window.Above(objectiveMillis); late > 1 && float64(late) > expected+2*math.Sqrt(expected) {
 		if c.Open *= closeFactor; c.Open < openStep {
 			c.Open = 0
 		}
-	case enough && float64(p99) > easy*float64(objectiveMillis):
-		// Within the objective, without room: stay.
-	default:
+	} else {
 		c.Open = min(c.Open+openStep, 1)
 	}
 	c.window, c.seconds = Histogram{}, 0
