@@ -65,7 +65,7 @@ func (s *Service) restoreEvents(ref uint16, source followed, told *sink, log *sl
 
 // saveEvents writes what changed since it was called last, and returns how many
 // bytes.
-func (s *Service) saveEvents(now time.Time) (written int64, err error) {
+func (s *Service) saveEvents(now time.Time) (written int64, _ error) {
 	s.feeds.mu.Lock()
 	feeds := make([]*feed, 0, len(s.feeds.byRef))
 	for _, f := range s.feeds.byRef {

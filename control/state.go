@@ -22,7 +22,7 @@ import (
 //
 //	offset size
 //	0      4    magic "WPST"
-//	4      4    version, 2; 1 has no exact pools
+//	4      4    version, 3; 1 has no exact pools, 1 and 2 no heats in the snapshot
 //	8      8    time of writing, unix ns
 //	16     1    flags: 1 the fleet was switched off
 //	17     3    0
@@ -47,7 +47,7 @@ import (
 // it and renamed, so a crash leaves the old one.
 const (
 	stateMagic   = "WPST"
-	stateVersion = 2
+	stateVersion = 3
 	stateFixed   = 24
 	refFixed     = 13
 	exactFixed   = 25
@@ -112,8 +112,8 @@ func decodeState(b []byte) (*state, error) {
 	switch {
 	case string(b[:4]) != stateMagic:
 		return nil, errors.New("not a warmpath state file")
-	case version != 1 && version != stateVersion:
-		return nil, fmt.Errorf("version %d, this program reads 1 and %d", version, stateVersion)
+	case version < 1 || version > stateVersion:
+		return nil, fmt.Errorf("version %d, this program reads 1 to %d", version, stateVersion)
 	}
 	body, sum := b[:len(b)-8], binary.LittleEndian.Uint64(b[len(b)-8:])
 	if xxhash.Sum64(body) != sum {

@@ -85,18 +85,22 @@ type warm struct {
 	heat        float32
 }
 
-// topChunk nodes are looked at before others may take their turn.
-const topChunk = 1 << 16
-
 // Top returns the n hottest checkpoints of a pool ("" for all), hottest first.
 // Reports go on meanwhile, so it is true for no single moment.
 func (x *Index) Top(pool string, n int) []Entry {
 	var top []warm
-	for from := uint32(1); ; from += topChunk {
-		if !x.topOf(pool, n, from, &top) {
-			break
+	x.eachHeat(func(newest *node, h holding) {
+		if m := x.models[newest.ref]; pool != "" && (m == nil || m.pool != pool) {
+			return
 		}
-	}
+		// Few of many are kept, so most come no further than here.
+		if len(top) == n && top[n-1].heat >= h.heat {
+			return
+		}
+		at, _ := slices.BinarySearchFunc(top, h.heat, func(w warm, heat float32) int { return cmp.Compare(heat, w.heat) })
+		top = slices.Insert(top, at, warm{newest.fingerprint, h.heat})
+		top = top[:min(len(top), n)]
+	})
 	fingerprints := make([]uint64, 0, len(top))
 	for i := range top {
 		fingerprints = append(fingerprints, top[i].fingerprint)
@@ -108,28 +112,4 @@ func (x *Index) Top(pool string, n int) []Entry {
 		out = append(out, kept)
 	})
 	return out
-}
-
-// topOf goes through the nodes of a chunk, and answers false behind the last.
-func (x *Index) topOf(pool string, n int, from uint32, top *[]warm) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for id := from; id < min(from+topChunk, x.store.used); id++ {
-		node := x.store.node(id)
-		h := x.store.holders[node.fingerprint]
-		if h.first != id {
-			continue // nobody, or told by a newer holder
-		}
-		if m := x.models[node.ref]; pool != "" && (m == nil || m.pool != pool) {
-			continue
-		}
-		// Few of many are kept, so most come no further than here.
-		if len(*top) == n && (*top)[n-1].heat >= h.heat {
-			continue
-		}
-		at, _ := slices.BinarySearchFunc(*top, h.heat, func(w warm, heat float32) int { return cmp.Compare(heat, w.heat) })
-		*top = slices.Insert(*top, at, warm{node.fingerprint, h.heat})
-		*top = (*top)[:min(len(*top), n)]
-	}
-	return from+topChunk < x.store.used
 }

@@ -191,6 +191,7 @@ func (x *Index) Clear() {
 	}
 	x.pending = newPendingSet(x.cfg.MaxPendingBytes)
 	clear(x.restored)
+	x.store.remembered = nil
 }
 
 // Dispatch takes a prediction in: the chosen worker will hold the whole path.

@@ -28,11 +28,19 @@ import (
 //	28     4    end
 //	32     4    tail | confirmed << 31
 //
+// then, where a heat is above a fresh one's,
+//
+//	offset size
+//	0      4    their number, then for each
+//	0      8    fingerprint
+//	8      4    heat at the time of writing, log2, float32
+//
 // Newest first puts every parent before its children. The frame around it
 // (version, checksum, refs) is the state file's.
 const (
 	snapshotWorkerBytes = 40
 	snapshotNodeBytes   = 36
+	snapshotHeatBytes   = 12
 )
 
 // AppendSnapshot appends the snapshot of the index, one worker after the other,
@@ -57,10 +65,42 @@ func (x *Index) AppendSnapshot(b []byte) []byte {
 		}
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	binary.LittleEndian.PutUint64(b[head:], x.seq)
+	x.mu.Unlock()
 	binary.LittleEndian.PutUint32(b[head+8:], workers)
+	return x.appendHeats(b)
+}
+
+func (x *Index) appendHeats(b []byte) []byte {
+	head := len(b)
+	b = append(b, 0, 0, 0, 0)
+	x.eachHeat(func(newest *node, h holding) {
+		if now := h.heat - x.store.clock; now > freshHeat {
+			b = binary.LittleEndian.AppendUint64(b, newest.fingerprint)
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(now))
+		}
+	})
+	binary.LittleEndian.PutUint32(b[head:], uint32((len(b)-head-4)/snapshotHeatBytes))
 	return b
+}
+
+// restoreHeats reads the heats; an older snapshot has none.
+func restoreHeats(b []byte) (heats map[uint64]float32, ok bool) {
+	if len(b) == 0 {
+		return nil, true
+	}
+	if len(b) < 4 || (len(b)-4)%snapshotHeatBytes != 0 || (len(b)-4)/snapshotHeatBytes != int(binary.LittleEndian.Uint32(b)) {
+		return nil, false
+	}
+	heats = map[uint64]float32{}
+	for b = b[4:]; len(b) > 0; b = b[snapshotHeatBytes:] {
+		heat := math.Float32frombits(binary.LittleEndian.Uint32(b[8:]))
+		if !(heat > freshHeat && heat < 64) {
+			return nil, false
+		}
+		heats[binary.LittleEndian.Uint64(b)] = heat
+	}
+	return heats, true
 }
 
 // appendModel appends one worker; ok is false when it has gone. position is
@@ -175,12 +215,16 @@ func (x *Index) RestoreSnapshot(b []byte, fresh bool) error {
 		}
 		restored[ref] = r
 	}
-	if len(b) > 0 {
-		return fail("bytes behind the end")
+	heats, ok := restoreHeats(b)
+	if !ok {
+		return fail("heats contradict themselves")
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.restored = restored
+	if fresh {
+		x.store.remembered = heats
+	}
 	return nil
 }
 
@@ -189,6 +233,7 @@ func (x *Index) DropRestored() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	clear(x.restored)
+	x.store.remembered = nil
 }
 
 // into fills the empty model m.

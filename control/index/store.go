@@ -49,6 +49,8 @@ type store struct {
 	dirty   []uint64
 	began   time.Time // of clock
 	clock   float32   // half-lives of heat since began
+	// remembered are heats of a restored snapshot, for those who are claimed.
+	remembered map[uint64]float32
 }
 
 func newStore() *store {
@@ -107,6 +109,9 @@ func (s *store) hold(id uint32) {
 	h, ok := s.holders[n.fingerprint]
 	if !ok {
 		h.heat = s.clock + freshHeat
+		if past, ok := s.remembered[n.fingerprint]; ok {
+			h.heat = max(h.heat, past)
+		}
 	}
 	n.same, h.first = h.first, id
 	s.holders[n.fingerprint] = h

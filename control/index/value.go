@@ -86,6 +86,35 @@ func (x *Index) expectNext(path []Checkpoint) {
 	}
 }
 
+// heatChunk nodes are looked at before others may take their turn.
+const heatChunk = 1 << 16
+
+// eachHeat calls f for every fingerprint that is held, with its newest holder.
+// Others go on between chunks, so what changes meanwhile may be missed.
+func (x *Index) eachHeat(f func(newest *node, h holding)) {
+	for from := uint32(1); from != 0; {
+		from = x.heatsFrom(from, f)
+	}
+}
+
+// heatsFrom goes through one chunk and returns where the next begins, 0 behind
+// the last.
+func (x *Index) heatsFrom(from uint32, f func(newest *node, h holding)) uint32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	end := min(from+heatChunk, x.store.used)
+	for id := from; id < end; id++ {
+		n := x.store.node(id)
+		if h := x.store.holders[n.fingerprint]; h.first == id {
+			f(n, h)
+		}
+	}
+	if end == x.store.used {
+		return 0
+	}
+	return end
+}
+
 // Value is what the entry of a fingerprint is worth, log2 of a number that only
 // means something beside others; -Inf for one that nobody holds.
 func (x *Index) Value(f uint64) float64 {

@@ -1,7 +1,10 @@
 package index
 
 import (
+	"encoding/binary"
+	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -116,4 +119,44 @@ func TestAtTheCapTheLeastValuableGoesFirst(t *testing.T) {
 	}
 	wantHolders(t, x, "a", 1)
 	wantHolders(t, x, "b")
+}
+
+func TestHeatSurvivesARestart(t *testing.T) {
+	x := fleet(2)
+	for range 7 {
+		x.request(1, "a")
+	}
+	x.request(2, "ab")
+	snapshot := x.AppendSnapshot(nil)
+	heats := func(x *Index) (out map[uint64]float64) {
+		out = map[uint64]float64{}
+		for _, e := range x.Top("", 10) {
+			out[e.Fingerprint] = e.Heat
+		}
+		return out
+	}
+	want := heats(x)
+	for _, fresh := range []bool{true, false} {
+		y := New(Config{})
+		if err := y.RestoreSnapshot(snapshot, fresh); err != nil {
+			t.Fatal(err)
+		}
+		for ref := uint16(1); ref <= 2; ref++ {
+			y.AddWorker(WorkerSpec{Ref: ref, Pool: "p", CapacityTokens: 1 << 20})
+		}
+		got := heats(y)
+		if same := maps.Equal(got, want); same != fresh || len(got) != len(want) || got[fingerprintOf("a")] > 1 != fresh {
+			t.Errorf("fresh %v: %v, want %v", fresh, got, want)
+		}
+	}
+	for _, wrong := range [][]byte{snapshot[:len(snapshot)-1], append(slices.Clone(snapshot), 0)} {
+		if err := New(Config{}).RestoreSnapshot(wrong, true); err == nil {
+			t.Error("a damaged snapshot was taken")
+		}
+	}
+	nan := slices.Clone(snapshot)
+	binary.LittleEndian.PutUint32(nan[len(nan)-4:], math.Float32bits(float32(math.NaN())))
+	if err := New(Config{}).RestoreSnapshot(nan, true); err == nil {
+		t.Error("a heat that is no number was taken")
+	}
 }
