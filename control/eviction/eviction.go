@@ -42,9 +42,9 @@ const (
 	window = 2 * time.Second
 	// lasts is how long a mass eviction is believed to go on without another word.
 	lasts = 2 * time.Second
-	// leastGrowth of the running share in a second is more than a batch's noise,
-	// and below leastRunning nothing is pressed yet.
-	leastGrowth, leastRunning = 0.05, 0.3
+	// leastGrowth of the running share in a second is more than requests that come
+	// and go, and below leastRunning nothing is pressed yet.
+	leastGrowth, leastRunning = 0.1, 0.3
 )
 
 // Detector watches one process of an engine. The zero value with a Config is

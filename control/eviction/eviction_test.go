@@ -48,14 +48,14 @@ func TestAMassEvictionIsAnnouncedWhileItLastsAndEnds(t *testing.T) {
 }
 
 func TestRunningRequestsThatGrowIntoTheCacheAreAnnouncedAhead(t *testing.T) {
-	// From 0.3 by 0.1 a second: at 0.5 the watermark is 4.5 s away.
-	n, _ := play(&Detector{}, time.Second, 3, func(i int) (float64, float64) { return 0, 0.3 + 0.1*float64(i) })
-	if n.In < 4400*time.Millisecond || n.In > 4600*time.Millisecond || n.For != lasts || n.Share < 0.99 || !strings.Contains(n.Why, "grow by 10 %") {
+	// From 0.3 by 0.125 a second: at 0.55 the watermark is 3.2 s away.
+	n, _ := play(&Detector{}, time.Second, 3, func(i int) (float64, float64) { return 0, 0.3 + 0.125*float64(i) })
+	if n.In < 3100*time.Millisecond || n.In > 3300*time.Millisecond || n.For != lasts || n.Share < 0.99 || !strings.Contains(n.Why, "grow by 13 %") {
 		t.Errorf("%+v", n)
 	}
 	for name, f := range map[string]func(i int) (float64, float64){
-		"slow growth":    func(i int) (float64, float64) { return 0, 0.5 + 0.02*float64(i) },
-		"far from full":  func(i int) (float64, float64) { return 0, 0.1 + 0.06*float64(i) },
+		"slow growth":    func(i int) (float64, float64) { return 0, 0.7 + 0.08*float64(i) },
+		"far from full":  func(i int) (float64, float64) { return 0, 0.1 + 0.11*float64(i) },
 		"little yet":     func(i int) (float64, float64) { return 0, 0.01 + 0.14*float64(i) },
 		"shrinks":        func(i int) (float64, float64) { return 0, 0.9 - 0.1*float64(i) },
 		"full already":   func(i int) (float64, float64) { return 0, 0.97 },
@@ -69,7 +69,7 @@ func TestRunningRequestsThatGrowIntoTheCacheAreAnnouncedAhead(t *testing.T) {
 
 func TestThresholdsCanBeSet(t *testing.T) {
 	removing := func(i int) (float64, float64) { return float64(i) * 10_000, 0 }
-	growing := func(i int) (float64, float64) { return 0, 0.3 + 0.06*float64(i) }
+	growing := func(i int) (float64, float64) { return 0, 0.16 + 0.11*float64(i) }
 	for name, c := range map[string]struct {
 		config Config
 		f      func(i int) (float64, float64)
@@ -78,7 +78,7 @@ func TestThresholdsCanBeSet(t *testing.T) {
 		"default share":     {Config{}, removing, false},
 		"lower share":       {Config{Share: 0.1}, removing, true},
 		"default watermark": {Config{}, growing, false},
-		"lower watermark":   {Config{Watermark: 0.7}, growing, true},
+		"lower watermark":   {Config{Watermark: 0.9}, growing, true},
 		"further ahead":     {Config{Ahead: 20 * time.Second}, growing, true},
 	} {
 		if n, _ := play(&Detector{Config: c.config}, time.Second, 3, c.f); n.Active() != c.want {
