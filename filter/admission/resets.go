@@ -20,7 +20,7 @@ const (
 // They stand in shared data, 24 bytes each, the newest first, at most 32:
 //
 //	offset size
-//	0      8    fingerprint of the prompt
+//	0      8    last fingerprint of the prompt + length of the body
 //	8      2    worker
 //	10     2    another worker, 0 none
 //	12     4    0

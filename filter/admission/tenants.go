@@ -117,11 +117,13 @@ func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
 		return true
 	}, func() { own.inUse-- })
 	t.tenant = done
-	if why != quota.None {
+	switch why {
+	case quota.TenantRequests:
+		t.RetryAfter = clampSeconds(60 / int64(limits.RequestsPerMinute))
+	case quota.TenantTokens: // until there is a balance again
+		t.RetryAfter = clampSeconds(int64(g.tenancy.SpentTokens-g.tenancy.GrantedTokens) * 60 / int64(limits.UncachedTokensPerMinute))
+	default:
 		t.RetryAfter = 1
-		if why == quota.TenantRequests {
-			t.RetryAfter = clampSeconds(60 / int64(limits.RequestsPerMinute))
-		}
 	}
 	return why, wait
 }

@@ -105,8 +105,9 @@ func (s *stream) once(d *route.Decision, now int64) bool {
 	return true
 }
 
-// Envoy's response flags for an upstream that broke off.
-const upstreamReset = 1<<4 | 1<<6
+// upstreamReset are Envoy's response flags for an upstream that broke off: remote
+// reset, connection termination, protocol error (a body that ends too early).
+const upstreamReset = 1<<4 | 1<<6 | 1<<23
 
 // noteFailure remembers who broke off at this prompt, and counts the retry of a
 // request that failed twice.

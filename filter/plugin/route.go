@@ -91,7 +91,8 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	s.pool = pool.View.Pool.Index
 	s.measured = p.reason == body.OK
 	if n := len(p.checkpoints); n > 0 {
-		s.prompt = p.checkpoints[n-1].Fingerprint
+		// The last few bytes are in no checkpoint, but in the length.
+		s.prompt = p.checkpoints[n-1].Fingerprint + uint64(s.heldBytes)
 	}
 	s.promptTokens = clamp32(p.tokens)
 	s.tier = uint8(metrics.Tier(p.tokens))

@@ -56,7 +56,7 @@ type stream struct {
 	predictedTokens uint32
 	heldBytes       int
 	session         uint64
-	prompt          uint64 // fingerprint of the whole of it, 0 for not known
+	prompt          uint64 // names the prompt, 0 for not known
 	reportID        uint64
 	arrived         int64 // unix ns
 	firstTokenAt    int64 // unix ns, 0 for not seen
