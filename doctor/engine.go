@@ -72,7 +72,7 @@ func (e *engine) models(ctx context.Context) bool {
 		e.model = list.Data[0].ID
 	}
 	if e.o.Model != "" && e.model != e.o.Model {
-		e.warn("engine.models", e.name, "it serves "+strings.Join(names, ", ")+", not "+e.o.Model, "ask for a model that it serves, or put it into the pool of its own")
+		e.warn("engine.models", e.name, "it serves "+strings.Join(names, ", ")+", not "+e.o.Model, "ask for a model that it serves with --model, or give the engine a pool of its own")
 		return true
 	}
 	e.ok("engine.models", e.name, "it serves %s", strings.Join(names, ", "))
@@ -94,7 +94,7 @@ func (e *engine) metrics(ctx context.Context) {
 		return
 	}
 	if !load.Known {
-		e.warn("engine.metrics", e.name, "no load of a known engine is on the page", "run warmpath agent beside it, or tell us the names")
+		e.warn("engine.metrics", e.name, "no load of a known engine is on the page", "run warmpath agent beside the engine, or turn its metrics on (SGLang: --enable-metrics)")
 	} else {
 		e.ok("engine.metrics", e.name, "%d running, %d waiting, KV share %.2f", load.Running, load.Waiting, load.KVShare)
 	}

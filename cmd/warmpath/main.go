@@ -44,7 +44,8 @@ Start with:
   warmpath demo                    see what it is worth, in two minutes
   warmpath control --workers F     the control service that Envoy's module talks to
   warmpath gateway --upstream ...  the same module without Envoy
-  warmpath agent --engine URL      beside an engine that can't be reached or has no events`,
+  warmpath agent --engine URL      beside an engine that can't be reached or has no events
+  warmpath doctor                  what an installation lacks, and what to change`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
