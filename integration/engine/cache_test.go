@@ -5,12 +5,23 @@ package engine
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
 // reported bounds the time after which no prediction is left that the engine
 // hasn't confirmed: the control service gives an answered prompt 30 s.
 const reported = 75 * time.Second
+
+// workBefore has each engine store a prompt that nobody has told of but itself.
+func (r *rig) workBefore() {
+	r.t.Helper()
+	for i, w := range r.workers {
+		if err := r.complete(w, ids(rand.New(rand.NewPCG(seed(r, 50), uint64(i))), 500)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
 
 // knownByReplay: engines that have worked before the control service started.
 func knownByReplay(r *rig) {
@@ -176,14 +187,68 @@ func evictionRemoves(r *rig) {
 // flood fills each engine's cache with prompts that nobody asks for again.
 func (r *rig) flood() {
 	r.t.Helper()
-	words := rand.New(rand.NewPCG(rand.Uint64(), 0))
-	const prompt = 960
-	for range blocks*BlockTokens/prompt + 2 {
+	for range blocks*BlockTokens/longPrompt + 2 {
 		for _, w := range r.workers {
-			if err := r.complete(w, ids(words, prompt)); err != nil {
-				r.t.Fatal(err)
+			r.fill(w)
+		}
+	}
+}
+
+// longPrompt is the tokens of a prompt that pushes others out.
+const longPrompt = 960
+
+// fill has an engine store one.
+func (r *rig) fill(w *worker) {
+	r.t.Helper()
+	if err := r.complete(w, ids(rand.New(rand.NewPCG(rand.Uint64(), 0)), longPrompt)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// copiesCount: the last block of a prompt that ends at its edge is computed each
+// time. The engine goes on hitting the first copy and evicts the second.
+func copiesCount(r *rig) {
+	w := r.workers[0]
+	prompt := ids(rand.New(rand.NewPCG(seed(r, 600), 0)), 3*BlockTokens)
+	beyond := append(prompt[:len(prompt):len(prompt)], 5, 6, 7)
+	for range 2 {
+		if err := r.complete(w, prompt); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	last := ""
+	copies := func() int {
+		h := r.holdings(w)
+		for hash, b := range h.known {
+			if len(b.tokens) == len(prompt) && slices.Equal(b.tokens, prompt) {
+				last = hash
 			}
 		}
+		return h.present[last]
+	}
+	r.eventually(5*time.Second, "the last block is stored twice", func() error {
+		if n := copies(); n != 2 {
+			return fmt.Errorf("%d copies", n)
+		}
+		return nil
+	})
+	for n := 0; copies() == 2; n++ {
+		if n > 2*blocks*BlockTokens/longPrompt {
+			r.t.Fatal("the spare copy is never evicted")
+		}
+		r.fill(w)
+		if err := r.complete(w, beyond); err != nil { // keeps what it hits
+			r.t.Fatal(err)
+		}
+	}
+	r.agree(reported)
+	reply, err := w.Post(r.t.Context(), "/v1/completions", map[string]any{"model": ModelName, "prompt": beyond, "max_tokens": 1})
+	var a answer
+	if err == nil {
+		err = a.take(reply)
+	}
+	if err != nil || copies() != 1 || a.cached != len(prompt) {
+		r.t.Errorf("%d copies are left, the engine finds %d of %d tokens: %v", copies(), a.cached, len(prompt), err)
 	}
 }
 

@@ -33,6 +33,7 @@ func TestEngine(t *testing.T) {
 	} {
 		t.Run(front.name, func(t *testing.T) {
 			r := &rig{t: t, front: front.name, workers: workers}
+			r.workBefore()
 			r.startControl()
 			front.start(r)
 			r.waitExact()
@@ -59,7 +60,9 @@ var scenarios = []scenario{
 	{"prompts for an adapter find nothing of the base model's, nor the other way round", adapterIsolates},
 	{"what the engine evicts leaves the table", evictionRemoves},
 	{"a reset of the prefix cache clears the table", resetClears},
+	{"a block that was computed twice is held until its last copy goes", copiesCount},
 	{"what was published while the connection was cut is replayed", replayed},
+	{"a control service that was restarted knows what engines stored before", controlRestarts},
 	{"events are usable soon, and predictions come true", figures},
 	{"an engine that falls silent mid-stream ends in an error, is avoided, and comes back", stopped},
 }

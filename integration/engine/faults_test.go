@@ -25,11 +25,8 @@ func replayed(r *rig) {
 		}
 		return nil
 	})
-	words := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	for range 15 {
-		if err := r.complete(w, ids(words, 960)); err != nil {
-			r.t.Fatal(err)
-		}
+		r.fill(w)
 	}
 	w.events.cut(false)
 	r.agree(20 * time.Second)
@@ -39,6 +36,26 @@ func replayed(r *rig) {
 	}
 	if after.Lost != before.Lost || after.Restarts != before.Restarts || after.FailedReplays != before.FailedReplays {
 		r.t.Errorf("something was lost: before %+v, after %+v", before, after)
+	}
+}
+
+// controlRestarts: the service ends, engines go on storing and evicting, and it
+// comes back with what it has saved, not by a replay of everything.
+func controlRestarts(r *rig) {
+	r.stop()
+	for range 5 {
+		for _, w := range r.workers {
+			r.fill(w)
+		}
+	}
+	r.runControl()
+	r.waitExact()
+	r.agree(reported)
+	for i, n := range r.counts() {
+		e := r.status(r.workers[i]).Events
+		if e.Batches == 0 || e.Batches > uint64(n/2) || e.Missed != 0 || e.Lost != 0 || e.UnknownParents != 0 {
+			r.t.Errorf("engine %s has published %d batches: %+v", r.workers[i].Name, n, e)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -149,7 +150,10 @@ func step(tokens int) int {
 // answer.
 func (r *rig) measurePredictions(m map[string]any) {
 	const clients, turns, think = 4, 5, 400 * time.Millisecond
-	type outcome struct{ prompt, predicted, cached int }
+	type outcome struct {
+		prompt, predicted, cached int
+		explained                 string
+	}
 	var mu sync.Mutex
 	var outcomes []outcome
 	started := time.Now()
@@ -166,7 +170,7 @@ func (r *rig) measurePredictions(m map[string]any) {
 						return
 					}
 					mu.Lock()
-					outcomes = append(outcomes, outcome{a.prompt, a.predicted, a.cached})
+					outcomes = append(outcomes, outcome{a.prompt, a.predicted, a.cached, a.explained})
 					enough := len(outcomes) >= *requests
 					mu.Unlock()
 					if enough {
@@ -185,7 +189,11 @@ func (r *rig) measurePredictions(m map[string]any) {
 	}
 	came, within, worst := 0, 0, 0
 	var prompt, predicted, cached int
+	var untrue []string
 	for _, o := range outcomes {
+		if o.predicted > o.cached && len(untrue) < 5 {
+			untrue = append(untrue, fmt.Sprintf("%d of %d: %s", o.cached, o.prompt, o.explained))
+		}
 		prompt, predicted, cached = prompt+o.prompt, predicted+o.predicted, cached+o.cached
 		if o.predicted <= o.cached {
 			came++
@@ -204,7 +212,7 @@ func (r *rig) measurePredictions(m map[string]any) {
 	m["fleet_hit_ratio"] = float64(cached) / float64(prompt)
 	m["seconds"] = time.Since(started).Seconds()
 	if float64(came) < trueShare*float64(n) {
-		r.t.Errorf("of %d predictions %d came true", n, came)
+		r.t.Errorf("of %d predictions %d came true; of those that didn't:\n%s", n, came, strings.Join(untrue, "\n"))
 	}
 	if float64(within) < trueShare*float64(came) {
 		r.t.Errorf("of %d that came true %d were within one step of what the engine had; the worst by %d tokens", came, within, worst)

@@ -49,6 +49,8 @@ type rig struct {
 	front   string
 	workers []*worker
 	control *control.Service
+	config  control.Config
+	stop    func() // the control service
 	url     string // where clients send
 	client  *http.Client
 	home    []*talk // of the first turn
@@ -85,14 +87,11 @@ func (r *rig) startControl() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.control, err = control.New(control.Config{
-		Listener: listener, Token: token, Workers: specs, Policy: policy,
-		Logger: slog.New(slog.NewTextHandler(log, nil)),
-	})
-	if err != nil {
-		r.t.Fatalf("start the control service: %v", err)
+	r.config = control.Config{
+		Listen: listener.Addr().String(), Token: token, Workers: specs, Policy: policy,
+		StateFile: filepath.Join(r.t.TempDir(), "state.bin"), Logger: slog.New(slog.NewTextHandler(log, nil)),
 	}
-	r.background("control service", r.control.Run)
+	listener.Close()
 	t := r.t
 	t.Cleanup(func() {
 		log.Close()
@@ -102,27 +101,38 @@ func (r *rig) startControl() {
 		}
 		_ = os.Remove(log.Name())
 	})
+	r.client = &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
+	t.Cleanup(r.client.CloseIdleConnections)
+	r.runControl()
+	t.Cleanup(func() { r.stop() }) // the one that runs then
+}
+
+// runControl starts the control service, for the first time or again.
+func (r *rig) runControl() {
+	r.t.Helper()
+	var err error
+	if r.control, err = control.New(r.config); err != nil {
+		r.t.Fatalf("start the control service: %v", err)
+	}
+	r.stop = background(r.t, "control service", r.control.Run)
 	select {
 	case <-r.control.Ready():
 	case <-time.After(20 * time.Second):
 		r.t.Fatal("the control service is not ready after 20 s")
 	}
-	r.client = &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
-	t.Cleanup(r.client.CloseIdleConnections)
 }
 
-// background runs a service until the front's test ends.
-func (r *rig) background(what string, run func(context.Context) error) {
+// background runs a service until stop.
+func background(t *testing.T, what string, run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
-	t := r.t
-	t.Cleanup(func() {
+	return func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", what, err)
 		}
-	})
+	}
 }
 
 func startGateway(r *rig) {
@@ -150,7 +160,7 @@ func startGateway(r *rig) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.background("gateway", g.Run)
+	r.t.Cleanup(background(r.t, "gateway", g.Run))
 	r.url = g.URL()
 	r.shared = func(key string) []byte {
 		value, _, _ := g.Host().SharedData("warmpath", key)
