@@ -261,7 +261,7 @@ func TestAMassEvictionIsAnnouncedAndTakenBack(t *testing.T) {
 		}
 		// Running requests grow; then the process is another one, which holds nothing.
 		for i := range 4 {
-			w.set(func() { w.page = page(removed, 0.3+0.12*float64(i), 1000) })
+			w.set(func() { w.page = page(removed, 0.3+0.2*float64(i), 1000) })
 			time.Sleep(time.Second)
 		}
 		if e := w.last(t).Eviction; e == nil || e.In == 0 || !strings.Contains(e.Reason, "grow") {

@@ -28,7 +28,7 @@ func TestAMassEvictionSinksTheWorthOfACacheUntilItIsOver(t *testing.T) {
 		},
 		"growth": {
 			discovery.Spec{Address: alpha, CapacityTokens: 100_000},
-			func(i int) string { return fmt.Sprintf("sglang:token_usage %g\n", min(0.9, 0.3+0.125*float64(i))) }, true,
+			func(i int) string { return fmt.Sprintf("sglang:token_usage %g\n", min(0.9, 0.3+0.15*float64(i))) }, true,
 		},
 		"a steady one": {
 			discovery.Spec{Address: alpha, CapacityTokens: 100_000},
