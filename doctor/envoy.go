@@ -177,7 +177,7 @@ func (p *proxyConfig) hold(target string, wasm, settings tree, behind []tree) {
 	case settings.text("hold") == "buffer":
 		p.ok("envoy.hold", target, "by the buffer and header_mutation filters")
 	case !stops:
-		p.fail("envoy.hold", target, "allow_on_headers_stop_iteration is not set: requests with a body hang", "set it (Envoy 1.35 and later), or use hold: buffer with its two companions (examples/envoy/envoy-buffer.yaml)")
+		p.fail("envoy.hold", target, "allow_on_headers_stop_iteration is not set: requests with a body hang", "set allow_on_headers_stop_iteration: true (Envoy 1.35 and later), or use hold: buffer with its two companions (examples/envoy/envoy-buffer.yaml)")
 	default:
 		p.ok("envoy.hold", target, "at the headers, allow_on_headers_stop_iteration is set")
 	}

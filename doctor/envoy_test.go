@@ -159,3 +159,39 @@ func FuzzEnvoy(f *testing.F) {
 		}
 	})
 }
+
+// In a mesh listeners, routes and clusters come by discovery: other sections of
+// the dump, and the routes stand apart from their connection manager.
+func TestAMeshsConfigurationIsReadAsAFilesIs(t *testing.T) {
+	all := dump(t, "headers")
+	var routes tree
+	every(map[string]any(all), func(m tree) {
+		if m.isType("http_connection_manager.v3.HttpConnectionManager") {
+			routes = m.tree("route_config")
+			delete(m, "route_config")
+			m["rds"] = map[string]any{"route_config_name": "http.8080"}
+		}
+		if listeners := m.list("static_listeners"); listeners != nil {
+			delete(m, "static_listeners")
+			m["dynamic_listeners"] = []any{map[string]any{"name": "0.0.0.0_8080", "active_state": map[string]any{"listener": listeners[0].at("listener")}}}
+		}
+		if clusters, ok := m["static_clusters"]; ok {
+			delete(m, "static_clusters")
+			m["dynamic_active_clusters"] = clusters
+		}
+	})
+	routes["name"], routes["@type"] = "http.8080", "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	all["configs"] = append(all["configs"].([]any), map[string]any{
+		"@type":                 "type.googleapis.com/envoy.admin.v3.RoutesConfigDump",
+		"dynamic_route_configs": []any{map[string]any{"route_config": map[string]any(routes)}},
+	})
+	checks := diagnose(t, all, "default", "small")
+	for _, c := range checks {
+		if c.Status != OK {
+			t.Errorf("%+v", c)
+		}
+	}
+	if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == "envoy.override_host" }) {
+		t.Errorf("the routes were not found: %+v", checks)
+	}
+}

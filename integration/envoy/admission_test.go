@@ -28,6 +28,7 @@ admission:
   tenants:
     small: {concurrency: 2}
   pools: {default: {slots: 4, prefill_ms: 0}}
+  bypass: {secret_sha256: 674b4e490d1b0266e4ef6ffc72433f08ef1d4705628ee7eab407b4e484ae2b8f, max_concurrency: 2}
   classes:
     p0: {queue: {requests: 64, bytes: 10000000, deadline_ms: 8000}}
     p1: {queue: {requests: 64, bytes: 10000000, deadline_ms: 8000}}
@@ -47,6 +48,7 @@ func TestAdmission(t *testing.T) {
 				r.leased()
 				r.scenario("admission: a request waits for its slot and is served byte for byte", waitsAndIsServed)
 				r.scenario("admission: a tenant over its limit is told 429 and when to come back", tenantRefused)
+				r.scenario("admission: the bypass's secret passes by full slots and gets no further", bypassPasses)
 				r.scenario("admission: clients that leave the queue free it", leavesTheQueue)
 				r.scenario("admission: who has waited as long as its class may is told 503", waitExpires)
 				r.scenario("admission: a VM that dies gives back what it held", admittedVMDies)
@@ -215,6 +217,36 @@ func tenantRefused(r *rig) {
 		r.t.Errorf("with room again: %v", a.err())
 	}
 	r.nothingHeld()
+}
+
+func bypassPasses(r *rig) {
+	wait := r.fill(slots, 2*time.Second)
+	r.fleet.Record()
+	a := r.fresh(talk(3, 2500).ask().body(false, 8), "x-warmpath-bypass", "let me through")
+	if a.err() != nil || a.ttfb > time.Second {
+		r.t.Errorf("after %v: %v", a.ttfb, a.err())
+	}
+	for _, req := range r.fleet.Recorded() {
+		for name := range req.Header {
+			if strings.HasPrefix(strings.ToLower(name), "x-warmpath") || strings.HasPrefix(strings.ToLower(name), "x-client") {
+				r.t.Errorf("a worker got the header %s", name)
+			}
+		}
+	}
+	wait()
+	r.nothingHeld()
+	text, err := r.proxy.Admin(r.t.Context(), "/stats/prometheus")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, want := range []string{
+		`warmpath_admitted{class="p1"}`, `warmpath_refused{reason="tenant_concurrency",class="p1"}`, `warmpath_slots_in_use{class="p1"}`,
+		`warmpath_admission_level{level="leased"}`, `warmpath_queue_wait_ms_count{class="p1"}`,
+	} {
+		if !strings.Contains(text, want) {
+			r.t.Errorf("no %s in /stats/prometheus", want)
+		}
+	}
 }
 
 func leavesTheQueue(r *rig) {

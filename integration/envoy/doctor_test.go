@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/warmpath/warmpath/doctor"
@@ -41,6 +42,17 @@ func doctorFindsItWell(r *rig) {
 	}
 	if *dumpDir != "" {
 		r.recordDump()
+	}
+}
+
+// doctorFinds wants a check to fail with a remedy that names something.
+func (r *rig) doctorFinds(name, word string) {
+	r.t.Helper()
+	checks := doctor.Run(r.t.Context(), doctor.Options{EnvoyAdmin: r.proxy.AdminURL})
+	if !slices.ContainsFunc(checks, func(c doctor.Check) bool {
+		return c.Name == name && c.Status == doctor.Fail && strings.Contains(c.Remedy, word)
+	}) {
+		r.t.Errorf("the doctor doesn't find what is wrong: %+v", checks)
 	}
 }
 

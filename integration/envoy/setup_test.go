@@ -84,6 +84,7 @@ func flagMissing(r *rig) {
 		}
 	})
 	r.oneLine("allow_on_headers_stop_iteration")
+	r.doctorFinds("envoy.hold", "allow_on_headers_stop_iteration")
 }
 
 // companionMissing: the choice is left in filter state and nobody reads it.
@@ -108,6 +109,7 @@ func companionMissing(r *rig) {
 		return nil
 	})
 	r.oneLine("header_mutation")
+	r.doctorFinds("envoy.hold", "header_mutation")
 }
 
 // oneLine wants exactly one warning or error in Envoy's log that names what is
