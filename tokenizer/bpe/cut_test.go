@@ -13,8 +13,12 @@ import (
 func adversarial(t *rapid.T, s vocab.Spec) *vocab.Spec {
 	s.Added = slices.Clone(s.Added)
 	for i, a := range []vocab.AddedSpec{
-		{Content: "<|end|>x"}, {Content: "b|>"}, {Content: "ab|>cd"},
-		{Content: "<r>", RStrip: true}, {Content: "<l>", LStrip: true}, {Content: "word", SingleWord: true},
+		{Content: "<|end|>x"},
+		{Content: "b|>"},
+		{Content: "ab|>cd"},
+		{Content: "<r>", RStrip: true},
+		{Content: "<l>", LStrip: true},
+		{Content: "word", SingleWord: true},
 		{Content: "<n>", Normalized: true, Match: "<n>"},
 	} {
 		if rapid.Bool().Draw(t, "added") {

@@ -193,7 +193,7 @@ func (e *Encoder) rank(i, end int) {
 		from := (symbol >> startShift) & 0x7f
 		to := (s.symbols[(i+2)&127] >> startShift) & 0x7f
 		size := to - from
-		rank := uint64(noRank)
+		var rank uint64
 		switch {
 		case size == 2 && (s.text[from]|s.text[from+1]) < 0x80:
 			rank = uint64(e.pairs[uint(s.text[from])<<7|uint(s.text[from+1])] & noRank)
