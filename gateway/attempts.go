@@ -15,6 +15,7 @@ const (
 	poolHeader       = "x-warmpath-pool"
 	decisionHeader   = "x-warmpath-decision"
 	excludeHeader    = "x-warmpath-exclude"
+	bypassHeader     = "x-warmpath-bypass"
 	attemptsHeader   = "x-warmpath-attempts"
 	maxRetriesHeader = "x-envoy-max-retries"
 	ourPrefix        = "x-warmpath-"

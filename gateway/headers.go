@@ -26,7 +26,7 @@ func headerMap(r *http.Request) *hostsim.HeaderMap {
 			continue
 		}
 		key = strings.ToLower(key)
-		if key == endpointHeader || key == maxRetriesHeader || strings.HasPrefix(key, ourPrefix) && key != excludeHeader {
+		if key == endpointHeader || key == maxRetriesHeader || strings.HasPrefix(key, ourPrefix) && key != excludeHeader && key != bypassHeader {
 			continue
 		}
 		addField(h, key, values)

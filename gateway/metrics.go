@@ -94,6 +94,9 @@ var labelsOf = map[string][]string{
 	"lookups": {"tier"}, "hits": {"tier"}, "lookup_tokens": {"tier"}, "matched_tokens": {"tier"},
 	"confirmed_tokens": {"tier"}, "came_true_tokens": {"tier"},
 	"no_key": {"reason"}, "fallback": {"reason"}, "decisions": {"why"},
+	"admitted": {"class"}, "refused": {"class", "reason"}, "would_refuse": {"class", "reason"}, "admission_level": {"level"},
+	"slots_in_use": {"class"}, "queue_waiting": {"class"}, "queue_wait_ms": {"class"}, "queue_aborted": {"class"},
+	"queue_wakes": {"side"}, "retries_denied": {"reason"},
 	"vocabulary_loads": {"result"}, "vocabulary_fetches": {"result"}, "fingerprint_mode": {"pool", "mode"},
 }
 

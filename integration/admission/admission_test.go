@@ -256,7 +256,7 @@ func TestAHundredSlotsOverSixteenVMsAreNeverExceeded(t *testing.T) {
 	})
 	t.Logf("%d requests, %.1f s of demand, %d refused, %d failed; at most %d at the workers; %.1f %% of the slots in use; a slot stood empty for %.1f ms between two requests; %v waits, %v wake-ups, %v races at cells",
 		*requests, took, refused.Load(), failed.Load(), f.floor.most, 100*used/took/slots, 1000*(slots*took-used)/float64(max(1, served)),
-		f.total("warmpath_queue_wait_ms_p1_count"), f.total("warmpath_queue_wakes"), f.total("warmpath_cell_races"))
+		f.total("warmpath_queue_wait_ms_count"), f.total("warmpath_queue_wakes"), f.total("warmpath_cell_races"))
 	if f.floor.most > slots {
 		t.Errorf("%d requests at the workers at once, the limit is %d", f.floor.most, slots)
 	}
