@@ -52,6 +52,9 @@ func (s *Service) Heartbeat(body []byte) (api.HeartbeatAnswer, error) {
 	case errors.Is(err, discovery.ErrOldGeneration):
 		s.beats.old.Add(1)
 		return api.HeartbeatAnswer{}, &api.Failure{Status: http.StatusConflict, Code: "old_generation", Message: "started_ms: a later process of " + h.Worker + " is known", Remedy: "tell when the engine's present process started"}
+	case errors.Is(err, discovery.ErrStartAhead):
+		s.beats.bad.Add(1)
+		return api.HeartbeatAnswer{}, badHeartbeat(&heartbeat.Error{Field: "started_ms", What: fmt.Sprintf("%d is over a day ahead of this clock", h.StartedMillis), Remedy: "Unix milliseconds of the engine's start, or leave it out"})
 	case errors.Is(err, discovery.ErrRepeated):
 		s.beats.repeated.Add(1)
 		return api.HeartbeatAnswer{Reason: "heard before: sequence has to rise", Cache: "none"}, nil

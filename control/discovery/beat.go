@@ -40,6 +40,9 @@ var (
 	ErrNotListed     = errors.New("not in the worker list")
 	ErrOldGeneration = errors.New("of a process that is gone")
 	ErrRepeated      = errors.New("heard before")
+	// ErrStartAhead: a start in another unit than milliseconds would make every
+	// later process an earlier one.
+	ErrStartAhead = errors.New("started in the future")
 )
 
 const (
@@ -48,6 +51,8 @@ const (
 	beatMemory = 10 * time.Second
 	// sameStart: two ways to tell when a process started differ by less.
 	sameStart = 2 * time.Second
+	// startAhead is more than clocks are apart.
+	startAhead = 24 * time.Hour
 	// drainWord is how long a beat's wish to drain holds without another beat.
 	drainWord = time.Minute
 )
@@ -64,6 +69,9 @@ func (f *Fleet) Beat(address string, b Beat, now time.Time) (Worker, error) {
 	w, ok := f.workers[canonical]
 	if !ok {
 		return Worker{}, ErrNotListed
+	}
+	if int64(b.StartedMillis) > now.Add(startAhead).UnixMilli() {
+		return w.Worker, ErrStartAhead
 	}
 	newer := false
 	if b.StartedMillis != 0 && w.started != 0 {
@@ -97,6 +105,17 @@ func (f *Fleet) Beat(address string, b Beat, now time.Time) (Worker, error) {
 	urgent = f.assign() || urgent
 	f.hooks.Changed(urgent)
 	return w.Worker, nil
+}
+
+// pageStartedAt takes in the start that a metrics page tells. One that it told
+// before is no news: a heartbeat may have told of a later process meanwhile, and
+// two that disagree for good must not take turns.
+func (f *Fleet) pageStartedAt(w *worker, millis uint64, now time.Time) bool {
+	if millis == w.pageStarted {
+		return false
+	}
+	w.pageStarted = millis
+	return f.startedAt(w, millis, now)
 }
 
 // startedAt takes in when the process behind w began; true when it is another.

@@ -166,6 +166,46 @@ func TestABeatNamesTheProcessWhereThePageDoesNot(t *testing.T) {
 	}
 }
 
+// A sender that is wrong about the start is another worker once, and not with
+// every heartbeat and scrape in turns; a real restart counts all the same.
+func TestABeatAndAPageThatDisagreeDoNotTakeTurns(t *testing.T) {
+	l := listed(t)
+	l.up(one, Load{StartedMillis: 500_000})
+	beat := func(sequence, started uint64) error {
+		return l.beat(t, Beat{Sequence: sequence, StartedMillis: started})
+	}
+	if err := beat(1, 600_000); err != nil {
+		t.Fatal(err)
+	}
+	ref := l.worker(one).Ref
+	for i := range uint64(3) {
+		l.up(one, Load{StartedMillis: 500_000})
+		if err := beat(2+i, 600_000); err != nil || l.worker(one).Ref != ref {
+			t.Errorf("round %d: %v %+v", i, err, l.worker(one))
+		}
+	}
+	l.up(one, Load{StartedMillis: 700_000})
+	if w := l.worker(one); w.Generation != 700_000 || w.Ref == ref {
+		t.Errorf("a restart: %+v", w)
+	}
+	if err := beat(9, 600_000); !errors.Is(err, ErrOldGeneration) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAStartInAnotherUnitIsRefused(t *testing.T) {
+	l := listed(t)
+	ref, now := l.worker(one).Ref, uint64(l.now.UnixMilli())
+	for _, started := range []uint64{now * 1000, now + uint64((startAhead + time.Second).Milliseconds())} {
+		if err := l.beat(t, Beat{Sequence: 1, StartedMillis: started}); !errors.Is(err, ErrStartAhead) || l.worker(one).Ref != ref || l.worker(one).Beats != 0 {
+			t.Errorf("%d: %v %+v", started, err, l.worker(one))
+		}
+	}
+	if err := l.beat(t, Beat{Sequence: 1, StartedMillis: now + 3_600_000}); err != nil {
+		t.Errorf("a clock that is an hour ahead: %v", err)
+	}
+}
+
 func TestWhatABeatDoesNotTellStaysAsItWas(t *testing.T) {
 	l := listed(t)
 	l.up(one, Load{Asleep: true, RemovedTokens: 5, RemovalsKnown: true, Facts: Facts{Caching: CachingOff, BlockTokens: 32}})

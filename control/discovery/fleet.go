@@ -105,6 +105,7 @@ type worker struct {
 	listed       Spec   // Spec as the list has it
 	facts        Facts  // that the engine told
 	started      uint64 // of the process, Unix ms; 0 not told
+	pageStarted  uint64 // what the metrics page said of it last
 	beatSequence uint64
 	probed       bool
 	failures     int
@@ -316,7 +317,7 @@ func (f *Fleet) observeUp(w *worker, o Observation, now time.Time) (urgent bool)
 		w.loadReadOnce, w.progress, w.MetricsProblem = true, l.Progress, ""
 		switch {
 		case l.StartedMillis != 0:
-			urgent = f.startedAt(w, l.StartedMillis, now) || urgent
+			urgent = f.pageStartedAt(w, l.StartedMillis, now) || urgent
 		case wentBack:
 			w.counted++
 			urgent = f.newGeneration(w, w.counted, genCounted, now) || urgent
