@@ -123,7 +123,7 @@ func Parse(source string, data []byte) ([]Spec, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
 	if err := dec.Decode(&l); err != nil {
-		return nil, Problem{Source: source, What: yamlText(err), Remedy: "known keys of a worker: address, pool, max_running, queue_limit, capacity_tokens, block_tokens, prefill_tokens_per_second, generation, drain"}
+		return nil, Problem{Source: source, What: yamlText(err), Remedy: "known keys of a worker: address, pool, max_running, queue_limit, capacity_tokens, block_tokens, prefill_tokens_per_second, generation, kv_events, drain"}
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, Problem{Source: source, What: "more than one YAML document", Remedy: "keep one document, without a second ---"}
