@@ -223,13 +223,14 @@ func (a *Agent) drain(ctx context.Context) {
 	defer timer.Stop()
 	// Requests that were on their way when the first word was heard show up
 	// within an interval.
+	told, left := false, 0
 	for idle := 0; idle < 2; {
 		select {
 		case <-ctx.Done():
-			a.log.Warn("the time for the drain is over, requests are left", "worker", a.worker)
+			a.log.Warn("the time for the drain is over", "worker", a.worker, "requests_left", left, "control_told", told)
 			return
 		case <-timer.C:
-			if told, left := a.beat(ctx, true); told && left == 0 {
+			if told, left = a.beat(ctx, true); told && left == 0 {
 				idle++
 			} else {
 				idle = 0
