@@ -39,6 +39,11 @@ The exit code is 1 when a check fails; warnings leave it 0.`,
 			if o.Control == "" && len(o.Engines) == 0 && o.EnvoyAdmin == "" && o.Proxy == "" {
 				return errors.New("nothing to look at (give --control, --engine, --envoy-admin or --proxy)")
 			}
+			for _, engine := range o.Engines {
+				if err := checkURL(engine); err != nil {
+					return fmt.Errorf("--engine %q: %w", engine, err)
+				}
+			}
 			o.Token, o.EngineToken = os.Getenv(tokenEnv), os.Getenv(engineTokenEnv)
 			checks := doctor.Run(cmd.Context(), o)
 			err := cmd.Context().Err()
@@ -56,10 +61,11 @@ The exit code is 1 when a check fails; warnings leave it 0.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Control, "control", "http://127.0.0.1:8780", "control service; empty leaves it out")
+	o.Control = defaultControl
+	f.Var((*urlValue)(&o.Control), "control", "control service; empty leaves it out")
 	f.StringArrayVar(&o.Engines, "engine", nil, "`URL` of an engine to look at instead of those that the control service lists; may be given again")
-	f.StringVar(&o.EnvoyAdmin, "envoy-admin", "", "admin interface of Envoy, such as http://127.0.0.1:9901")
-	f.StringVar(&o.Proxy, "proxy", "", "where clients send: a request for one token goes through it")
+	f.Var((*urlValue)(&o.EnvoyAdmin), "envoy-admin", "admin interface of Envoy, such as http://127.0.0.1:9901")
+	f.Var((*urlValue)(&o.Proxy), "proxy", "where clients send: a request for one token goes through it")
 	f.BoolVar(&o.Probe, "probe", false, "send three small completions to each engine")
 	f.StringVar(&o.Model, "model", "", "model to ask for (default: the first that is listed)")
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the control service's bearer token")

@@ -73,7 +73,8 @@ workers draws here by --seed and there anew for every request.`,
 	f := cmd.Flags()
 	f.StringVar(&file, "body", "", "`file` with the request's JSON body, - for standard input")
 	f.StringVar(&path, "endpoint", "/v1/chat/completions", "path of the request")
-	f.StringVar(&o.control.url, "control", "http://127.0.0.1:8780", "control service")
+	o.control.url = defaultControl
+	f.Var((*urlValue)(&o.control.url), "control", "control service")
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the bearer token")
 	f.StringVar(&o.pool, "pool", "", "pool to route in; default: the one that serves the body's model")
 	f.StringVar(&o.session, "session", "", "value of the session header; default: prompt_cache_key or user of the body")

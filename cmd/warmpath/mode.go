@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,7 @@ import (
 // modeCommand is "warmpath off" and "warmpath on": the switch for the moment
 // when somebody suspects the router.
 func modeCommand(name string) *cobra.Command {
-	var controlURL, tokenEnv string
+	controlURL, tokenEnv := urlValue(defaultControl), ""
 	short, body := "Put the whole fleet into observe mode: steer nothing, refuse nothing", `{"off":true}`
 	if name == "on" {
 		short, body = "Take back warmpath off", `{"off":false}`
@@ -30,7 +29,7 @@ observe mode requests go to the proxy's own balancer; lookups and what they woul
 have saved are still counted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			req, err := http.NewRequestWithContext(cmd.Context(), http.MethodPost, strings.TrimSuffix(controlURL, "/")+"/v1/mode", bytes.NewReader([]byte(body)))
+			req, err := http.NewRequestWithContext(cmd.Context(), http.MethodPost, controlURL.String()+"/v1/mode", bytes.NewReader([]byte(body)))
 			if err != nil {
 				return err
 			}
@@ -40,7 +39,7 @@ have saved are still counted.`,
 			}
 			resp, err := (&http.Client{Timeout: 5 * time.Second}).Do(req)
 			if err != nil {
-				return fmt.Errorf("ask the control service: %w (is --control right?)", err)
+				return fmt.Errorf("ask the control service: %w (is it running, and is --control its address?)", err)
 			}
 			defer resp.Body.Close()
 			answer, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
@@ -54,7 +53,7 @@ have saved are still counted.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&controlURL, "control", "http://127.0.0.1:8780", "control service")
+	cmd.Flags().Var(&controlURL, "control", "control service")
 	cmd.Flags().StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the bearer token")
 	return cmd
 }

@@ -32,7 +32,8 @@ worker holds which prefix, why that is believed, and what is hot.`,
 func (c *tableSource) flags(cmd *cobra.Command, withURL bool) {
 	f := cmd.Flags()
 	if withURL {
-		f.StringVar(&c.url, "control", "http://127.0.0.1:8780", "control service")
+		c.url = defaultControl
+		f.Var((*urlValue)(&c.url), "control", "control service")
 	}
 	f.StringVar(&c.tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the bearer token")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "of each call")
