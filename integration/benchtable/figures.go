@@ -14,9 +14,9 @@ type figures struct {
 	Entries []holderFigures `json:"million_entries"`
 }
 
-// measure plays so many requests of each kind of conversation, fills the caches
-// of fleets (workers and tokens of each), and a table of so many entries.
-func (f figures) measure(requests int, fleets map[int]int, entries int) figures {
+// measureFigures plays so many requests of each kind of conversation, fills the
+// caches of fleets (workers and tokens of each), and a table of so many entries.
+func measureFigures(requests int, fleets map[int]int, entries int) (f figures) {
 	for _, t := range lookupTalks {
 		f.Lookups = append(f.Lookups, measureLookups(t, requests))
 	}

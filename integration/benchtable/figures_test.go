@@ -3,7 +3,7 @@ package main
 import "testing"
 
 func TestRealPromptsAreFoundInFewPages(t *testing.T) {
-	f := figures{}.measure(1500, map[int]int{3: 40_000}, 20_000)
+	f := measureFigures(1500, map[int]int{3: 40_000}, 20_000)
 	for _, l := range f.Lookups {
 		if l.Lookups != 1200 || l.Deepest != 1 || l.Same < 0.9 || l.GetsP50 > 12 || l.GetsP90 > lookupBudget {
 			t.Errorf("%+v", l)

@@ -115,7 +115,7 @@ func run(args []string, out, progress io.Writer) int {
 		return 2
 	}
 	if o.Figures {
-		if err := printFigures(out, figures{}.measure(12_000, map[int]int{40: 400_000, 1000: 100_000}, 1_000_000)); err != nil {
+		if err := printFigures(out, measureFigures(12_000, map[int]int{40: 400_000, 1000: 100_000}, 1_000_000)); err != nil {
 			fmt.Fprintln(progress, "benchtable:", err)
 			return 1
 		}
