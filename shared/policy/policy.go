@@ -135,10 +135,10 @@ type Policy struct {
 	// and not for its copies; the price fades into the usual one. 20 s fill what a worker needs of
 	// the common prefixes; 0 prices it as all others.
 	Ramp time.Duration
-	// RampFirst (duration, 1 ms to 60 s, default 200 ms, JSON ramp_first_ms; cost): the time to
+	// RampFirst (duration, 1 ms to 60 s, default 175 ms, JSON ramp_first_ms; cost): the time to
 	// the first token at which that price is as high as the usual one for the same prompt without
 	// a queue; beyond it rises with the square. Longer fills the cache sooner and lets more
-	// requests wait there. 200 ms are 2,200 tokens of a 70B model on two H100: a system prompt and
+	// requests wait there. 175 ms are 2,000 tokens of a 70B model on two H100: a system prompt and
 	// a question.
 	RampFirst time.Duration
 	// Explore (share of the requests, [0, 0.5], default 0; cost, weighted, threshold): so many go
@@ -167,7 +167,7 @@ func Default(name Name) Policy {
 		VirtualNodes: 128, LoadDecay: 5 * time.Second, Lease: 30 * time.Second,
 		MissWeight: 3, DecodeWeight: 0.2, EvictWeight: 3, TailDecay: 20 * time.Second, SpreadWeight: 200 * time.Millisecond,
 		Sample: 0.5, OutputTokens: 250, DecodeStep: 200 * time.Microsecond,
-		Ramp: 20 * time.Second, RampFirst: 200 * time.Millisecond,
+		Ramp: 20 * time.Second, RampFirst: 175 * time.Millisecond,
 		CacheWeight: 3, MaxQueue: 1, QueueBreaker: 0.75,
 	}
 }
