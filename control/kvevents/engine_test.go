@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,10 @@ type engine struct {
 	topic       string
 	joined      chan struct{}
 	wg          sync.WaitGroup
+	// queue is what a subscriber hasn't taken yet, as long as libzmq lets it get
+	// (its high-water mark): what doesn't fit is dropped. Nil: publish waits.
+	queue   chan func()
+	dropped uint64
 }
 
 func newEngine(t testing.TB) *engine {
@@ -120,9 +125,32 @@ func (e *engine) publish(payload []byte, lost bool) {
 	if lost {
 		return
 	}
-	for _, z := range e.subscribers {
-		_ = z.SendMsg(zmq4.NewMsgFrom([]byte(e.topic), number(seq), payload))
+	subscribers := slices.Clone(e.subscribers)
+	send := func() {
+		for _, z := range subscribers {
+			_ = z.SendMsg(zmq4.NewMsgFrom([]byte(e.topic), number(seq), payload))
+		}
 	}
+	if e.queue == nil {
+		send()
+		return
+	}
+	select {
+	case e.queue <- send:
+	default:
+		e.dropped++
+	}
+}
+
+// bound has the engine queue at most n messages.
+func (e *engine) bound(n int) {
+	e.queue = make(chan func(), n)
+	e.wg.Go(func() {
+		for send := range e.queue {
+			send()
+		}
+	})
+	e.t.Cleanup(func() { close(e.queue) })
 }
 
 // disconnect breaks every connection.
