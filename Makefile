@@ -154,6 +154,10 @@ bench-filter: build wasm ## Measure what the filter costs in Envoy and in wazero
 bench-gateway: wasm ## Measure what the module costs in the embedded gateway (JSON)
 	@$(GO) run ./integration/benchgateway --module bin/warmpath.wasm $(BENCH)
 
+.PHONY: bench-admission
+bench-admission: ## Prove the limits at the workers with real processes (BENCH='-requests 3000 -aborts 2000')
+	@$(GO) test -tags admission ./integration/admission -v -count=1 -timeout 60m -requests 50000 -aborts 100000 $(BENCH)
+
 .PHONY: bench-routing
 bench-routing: ## Play every workload under every routing rule in virtual time (JSON; BENCH=--quick)
 	@$(GO) run ./cmd/warmpath sim matrix --json $(BENCH)

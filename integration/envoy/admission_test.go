@@ -199,7 +199,11 @@ func waitsAndIsServed(r *rig) {
 }
 
 func tenantRefused(r *rig) {
-	wait := r.fill(2, 1500*time.Millisecond, "x-tenant-id", "small")
+	// The tenant gets its lease by asking: the first request waits for it.
+	if a := r.fresh(talk(6, 2500).ask().body(false, 8), "x-tenant-id", "small"); a.err() != nil {
+		r.t.Fatal(a.err())
+	}
+	wait := r.fill(2, 2500*time.Millisecond, "x-tenant-id", "small")
 	for _, dialect := range []struct{ path, kind string }{{chatPath, "rate_limit_error"}, {"/v1/messages", `"type":"error"`}} {
 		a := r.send(r.t.Context(), dialect.path, bytes.NewReader(talk(7, 2500).ask().body(false, 8)), "x-tenant-id", "small")
 		seconds, err := strconv.Atoi(a.header.Get("retry-after"))
