@@ -93,7 +93,7 @@ func (r *renderer) messages(at int) {
 	}
 	for i := at + 1; ; {
 		m, ok := r.Element(i)
-		if !ok {
+		if !ok || r.begin && r.muted {
 			return
 		}
 		if r.req.body[m] != '{' {

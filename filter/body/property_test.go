@@ -315,6 +315,11 @@ func compare(t rapid.TB, req *Request, ep Endpoint, b []byte) []byte {
 		if n := len(cut.turns); !slices.Equal(cut.turns, got.turns[:n]) || n < len(got.turns) && got.turns[n] < limit {
 			t.Fatalf("cut at %d: turns end at %v of %v", limit, cut.turns, got.turns)
 		}
+		var head record
+		begun := Begin(req, &head, limit)
+		if !bytes.Equal(head.text, cut.text) || !slices.Equal(head.turns, cut.turns) || !begun.Truncated || begun.Turns > short.Turns {
+			t.Fatalf("begun up to %d: %+v, %q %v, want %q %v", limit, begun, head.text, head.turns, cut.text, cut.turns)
+		}
 	}
 	return got.text
 }

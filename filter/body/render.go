@@ -63,8 +63,20 @@ type Rendering struct {
 // The number of passes over the body is constant and nothing is allocated,
 // except once per Request for the digest of media parts.
 func Render(req *Request, sink Sink, maxBytes int) Rendering {
+	return run(req, sink, maxBytes, false)
+}
+
+// Begin is Render without the count of what lies beyond maxBytes: of turns it
+// looks at no more than the sink gets. Truncated then tells that Reason,
+// LoadBytes, Turns and Media are those of the turns before the cap.
+func Begin(req *Request, sink Sink, maxBytes int) Rendering {
+	return run(req, sink, maxBytes, true)
+}
+
+func run(req *Request, sink Sink, maxBytes int, begin bool) Rendering {
 	r := &req.render
 	r.reset(req, sink, maxBytes)
+	r.begin = begin
 	r.prompt()
 	r.flush()
 	r.sink = nil
@@ -85,6 +97,7 @@ type renderer struct {
 	out      Rendering
 	sink     Sink
 	maxBytes int
+	begin    bool // turns beyond the cap are not looked at
 	stray    bool // bytes 0xF8..0xFF occur in some string
 	hasText  bool // the key's prompt holds text, not only structure
 	muted    bool // only count: beyond the cap, or another prompt of a list

@@ -55,33 +55,29 @@ type tokens struct {
 // else of the text.
 func (vm *VM) fingerprint(req *body.Request, pool *fleet.Pool, now int64) prompt {
 	template, vocabulary, mode := pool.Exact()
-	textCap := renderCap
-	if mode == metrics.Exact {
-		// The ring's key comes from the text in every mode, so that gateways
-		// agree whatever they have loaded; more of the text isn't hashed.
-		textCap = pool.View.Pool.RingUnits * fingerprint.UnitBytes
+	var p prompt
+	if mode == metrics.Exact && !vm.exact(req, pool, template, vocabulary, now, &p) {
+		mode = metrics.Inexact
 	}
-	p, rendered := vm.approximate(req, pool, textCap)
+	if mode != metrics.Exact {
+		stopped := p.stopped
+		p, _ = vm.approximate(req, pool, body.Render, renderCap)
+		p.stopped = stopped
+	}
 	if p.reason != body.OK {
 		return p
-	}
-	if mode == metrics.Exact && !vm.exact(req, pool, template, vocabulary, &rendered, now, &p) {
-		mode = metrics.Inexact
-		stopped := p.stopped
-		p, _ = vm.approximate(req, pool, renderCap)
-		p.stopped = stopped
 	}
 	p.mode = mode
 	pool.CountMode(mode)
 	return p
 }
 
-// approximate fingerprints the prompt's text.
-func (vm *VM) approximate(req *body.Request, pool *fleet.Pool, textCap int) (prompt, body.Rendering) {
+// approximate fingerprints the prompt's text up to a cap.
+func (vm *VM) approximate(req *body.Request, pool *fleet.Pool, render func(*body.Request, body.Sink, int) body.Rendering, textCap int) (prompt, body.Rendering) {
 	chain := &vm.chain
 	chain.Watch(uint32(pool.View.Pool.RingUnits))
 	chain.Reset(salt(req, pool, fingerprint.Approximate))
-	rendered := body.Render(req, sink{chain}, textCap)
+	rendered := render(req, sink{chain}, textCap)
 	p := prompt{reason: rendered.Reason, mode: metrics.Approximate, tokens: rendered.LoadBytes / bytesPerToken}
 	if rendered.TokenForm {
 		p.tokens = rendered.PromptTokens
@@ -94,8 +90,15 @@ func (vm *VM) approximate(req *body.Request, pool *fleet.Pool, textCap int) (pro
 }
 
 // exact fingerprints the prompt's tokens. It answers false where not even the
-// first unit of them can be known.
-func (vm *VM) exact(req *body.Request, pool *fleet.Pool, template chat.Template, v *vocabs.Loaded, rendered *body.Rendering, now int64, p *prompt) bool {
+// first unit of them can be known, or the text may have no key at all.
+func (vm *VM) exact(req *body.Request, pool *fleet.Pool, template chat.Template, v *vocabs.Loaded, now int64, p *prompt) bool {
+	// The ring's key comes from the text in every mode, so that gateways agree
+	// whatever they have loaded; more of the text isn't looked at.
+	ringBytes := pool.View.Pool.RingUnits * fingerprint.UnitBytes
+	begin, rendered := vm.approximate(req, pool, body.Begin, ringBytes)
+	if *p = begin; p.reason != body.OK {
+		return false
+	}
 	chain, start := &vm.chain, salt(req, pool, fingerprint.Exact)
 	if rendered.TokenForm {
 		chain.Watch(0)
@@ -124,7 +127,11 @@ func (vm *VM) exact(req *body.Request, pool *fleet.Pool, template chat.Template,
 	p.checkpoints = chain.Finish()
 	p.tokens = encoded.Tokens
 	if out.Stopped != chat.Complete || encoded.Exhausted || rendered.Prompts > 1 {
-		p.tokens += max(0, rendered.LoadBytes-encoded.Covered) / bytesPerToken
+		whole := body.Render(req, unheard{}, ringBytes)
+		if whole.Reason != body.OK {
+			return false
+		}
+		p.tokens += max(0, whole.LoadBytes-encoded.Covered) / bytesPerToken
 	}
 	return len(p.checkpoints) > 0 || out.Stopped == chat.Complete
 }
@@ -147,6 +154,15 @@ var chatEndpoints = [...]chat.Endpoint{
 type sink struct{ *fingerprint.Chain }
 
 func (s sink) Text(p []byte) { s.Write(p) }
+
+// unheard is the sink of a rendering that is only measured.
+type unheard struct{}
+
+// Text does nothing.
+func (unheard) Text([]byte) {}
+
+// TurnEnd does nothing.
+func (unheard) TurnEnd() {}
 
 // idSink feeds a prompt that came as token ids to the chain of tokens. The
 // rendering is a mark, four bytes an id, and a mark that is too little to begin
