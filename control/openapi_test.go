@@ -131,11 +131,26 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 		try("on", "POST", "/v1/mode", json, []byte(`{"off":false}`), token, 200)
 		try("observe", "POST", "/v1/mode", json, []byte(`{"pool":"default","mode":"observe"}`), token, 200)
 		try("no such pool", "POST", "/v1/mode", json, []byte(`{"pool":"nope","mode":"observe"}`), token, 404)
-		try("no such mode", "POST", "/v1/mode", json, []byte(`{"pool":"default","mode":"enforce"}`), token, 400)
+		try("no such mode", "POST", "/v1/mode", json, []byte(`{"pool":"default","mode":"steer"}`), token, 400)
 		try("neither", "POST", "/v1/mode", json, []byte(`{}`), token, 400)
 		try("both", "POST", "/v1/mode", json, []byte(`{"off":true,"pool":"default","mode":"route"}`), token, 400)
 		try("unknown key", "POST", "/v1/mode", json, []byte(`{"of":true}`), token, 400)
 		try("mode as text", "POST", "/v1/mode", "text/plain", []byte(`{"off":true}`), token, 415)
+		for _, path := range []string{"/v1/quota", "/v1/quota?history=true"} {
+			try("no token "+path, "GET", path, "", nil, "", 401)
+			try("before there is a quota "+path, "GET", path, "", nil, token, 200)
+		}
+		try("dry quota", "PUT", "/v1/quota?dry_run=true", json, []byte(`{"tenants":{"acme":{"concurrency":3}}}`), token, 200)
+		try("quota", "PUT", "/v1/quota", yaml, []byte("tenants: {acme: {concurrency: 3}}\n"), token, 200)
+		try("quota as text", "PUT", "/v1/quota", "text/plain", []byte("{}"), token, 415)
+		try("quota without token", "PUT", "/v1/quota", yaml, []byte("{}"), "", 401)
+		try("batch with usage", "POST", "/v1/batch", octets, g.frame(nil, record), token, 200)
+		try("enforce", "POST", "/v1/mode", json, []byte(`{"pool":"default","mode":"enforce"}`), token, 200)
+		time.Sleep(1200 * time.Millisecond) // a step of the controller
+		for _, path := range []string{"/v1/quota", "/v1/quota?history=true", "/v1/policy", "/metrics"} {
+			try("with a quota "+path, "GET", path, "", nil, token, 200)
+		}
+		try("bad flag", "GET", "/v1/quota?history=maybe", "", nil, token, 400)
 		try("drain", "POST", "/v1/workers/drain", json, []byte(`{"address":"`+beta+`"}`), token, 200)
 		try("undrain", "POST", "/v1/workers/drain", json, []byte(`{"address":"`+beta+`","drain":false}`), token, 200)
 		try("workers as json", "PUT", "/v1/workers", json, []byte(`{"workers":[{"address":"`+alpha+`"},{"address":"`+beta+`","pool":"other"}]}`), token, 200)
@@ -162,6 +177,7 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 		}{
 			"not a frame":      {"POST", "/v1/batch", octets, "hello", 400},
 			"name for address": {"PUT", "/v1/workers", json, `{"workers":[{"address":"engine:8000"}]}`, 400},
+			"unknown setting":  {"PUT", "/v1/quota", yaml, "tenats: {}", 400},
 			"two of one":       {"PUT", "/v1/workers", json, `{"workers":[{"address":"` + alpha + `"},{"address":"` + alpha + `"}]}`, 400},
 			"unknown address":  {"POST", "/v1/workers/drain", json, `{"address":"10.9.9.9:1"}`, 400},
 			"no hash":          {"GET", "/v1/vocabulary/" + strings.ToUpper(hash.String()) + "x", "", "", 400},

@@ -385,7 +385,7 @@ func (s *Service) PutQuota(body []byte, dry bool) (api.QuotaChange, error) {
 	if err != nil {
 		return api.QuotaChange{}, err
 	}
-	change := api.QuotaChange{DryRun: dry, Changes: differences("admission", before.admission, next.admission)}
+	change := api.QuotaChange{DryRun: dry, Changes: append([]api.QuotaSetting{}, differences("admission", before.admission, next.admission)...)}
 	if dry {
 		return change, nil
 	}

@@ -35,13 +35,7 @@ func (s *Service) Quota(history bool) api.Quota {
 		})
 	}
 	for _, g := range st.Gateways {
-		of := api.QuotaGateway{Name: g.Name, Nonce: strconv.FormatUint(g.Nonce, 16), State: "live", Age: -1}
-		switch {
-		case g.Unknown:
-			of.State = "unknown"
-		case !g.Live:
-			of.State = "silent"
-		}
+		of := api.QuotaGateway{Name: g.Name, Nonce: strconv.FormatUint(g.Nonce, 16), State: stateOf(&g), Age: -1}
 		if age := s.admission.Age(g.Heard, now); age >= 0 {
 			of.Age = age.Seconds()
 		}

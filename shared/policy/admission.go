@@ -78,7 +78,7 @@ type AdmissionPool struct {
 	// no limit while a worker's is not known.
 	Slots int
 	// PrefillHorizon (JSON prefill_ms): the prefill work admitted and not yet answered is bounded
-	// to this time of the fleet's rate; 0 doesn't bound it. Default a third of P0's objective.
+	// to this time of the fleet's rate; 0 doesn't bound it. Default 5/16 of P0's objective.
 	PrefillHorizon time.Duration
 	// TokensPerSecond is the prefill rate of one worker; 0: as learned from reports.
 	TokensPerSecond int
@@ -163,9 +163,9 @@ func (a *Admission) Pool(name string) AdmissionPool {
 	return AdmissionPool{Name: name, PrefillHorizon: a.defaultHorizon()}
 }
 
-// defaultHorizon is a third of P0's objective: with a quarter workers run dry (virtual time, 20 workers
+// defaultHorizon is 5/16 of P0's objective: with a quarter workers run dry (virtual time, 20 workers
 // and 8 gateways: 89 % of what they can instead of 99), with a half P0 misses it in an overload.
-func (a *Admission) defaultHorizon() time.Duration { return a.Classes[0].ObjectiveTTFT / 3 }
+func (a *Admission) defaultHorizon() time.Duration { return a.Classes[0].ObjectiveTTFT * 5 / 16 }
 
 // defaultAdmission has the defaults of everything. They are explained in docs/policy.md.
 func defaultAdmission() *Admission {

@@ -69,6 +69,7 @@ func (a *account) configure(t *policy.Tenant, now int64) {
 // tenancy is what one gateway has of one tenant's limits.
 type tenancy struct {
 	granted, held, inUse, waiting uint32
+	waitingTokens                 uint32
 	requests, tokens              draw
 	activeAt                      int64
 	active                        bool
@@ -170,7 +171,7 @@ func (l *Ledger) reportTenant(g *gateway, r *wire.Used, current bool, now int64)
 		t.activeAt = now
 	}
 	t.active = now-t.activeAt < idleAfter
-	t.inUse, t.waiting, t.refused = r.InUse, r.Waiting, r.Refused
+	t.inUse, t.waiting, t.waitingTokens, t.refused = r.InUse, r.Waiting, r.WaitingTokens, r.Refused
 	if a.slots != NoLimit {
 		t.held = r.Slots
 	}
@@ -191,7 +192,7 @@ func (l *Ledger) quietTenants(g *gateway, current bool, now int64) {
 		}
 		a := l.accounts[index]
 		a.add(t, -1)
-		t.inUse, t.waiting = 0, 0
+		t.inUse, t.waiting, t.waitingTokens = 0, 0, 0
 		if current {
 			t.held = t.granted
 		}
@@ -281,7 +282,7 @@ func (l *Ledger) grantTenants(g *gateway, now int64, out []byte) []byte {
 		if a.requests.empty(&t.requests) {
 			lease.Flags |= wire.NoRequests
 		}
-		lease.Tokens = t.tokens.grant(&a.tokens, 1, active, now)
+		lease.Tokens = t.tokens.grant(&a.tokens, float64(t.waitingTokens)+1, active, now)
 		if a.tokens.empty(&t.tokens) {
 			lease.Flags |= wire.NoTokens
 		}

@@ -176,7 +176,8 @@ type Usage struct {
 // Used is one record of a USAGE payload: of a pool (Tenant is WholeClass, Class is AnyClass), of a
 // class in it (Tenant is WholeClass), of a tenant there, or of a tenant in all pools and classes
 // (AnyPool, AnyClass). Slots counts in the first and last kind, what is spent in the last,
-// PrefillTokens and OldestWait in the second. A class 3 is the bypass.
+// PrefillTokens and OldestWait in the second, WaitingTokens in the second and last. A class 3 is
+// the bypass.
 //
 //	offset size
 //	0      2    tenant, 0xFFFF the whole class

@@ -48,6 +48,7 @@ type gateway struct {
 type tenant struct {
 	inUse, waiting   [policy.Classes]uint32
 	requests, tokens uint64
+	waitingTokens    uint32
 	refused          uint32
 }
 
@@ -128,7 +129,9 @@ func (g *gateway) arrive(r *request) {
 	g.finish[r.class][r.tenant] = q.Push(&r.waiter, g.finish[r.class][r.tenant], settings.Weight)
 	g.waiting[&r.waiter] = r
 	g.work[r.class] += float64(r.prompt)
-	g.tenant(r.tenant).waiting[r.class]++
+	t := g.tenant(r.tenant)
+	t.waiting[r.class]++
+	t.waitingTokens += uint32(r.prompt)
 	g.admit()
 	if r.waiter.Waits() {
 		g.sooner(batchLeast)
@@ -241,7 +244,9 @@ func (g *gateway) take(r *request) {
 func (g *gateway) leave(r *request) {
 	delete(g.waiting, &r.waiter)
 	g.work[r.class] -= float64(r.prompt)
-	g.tenant(r.tenant).waiting[r.class]--
+	t := g.tenant(r.tenant)
+	t.waiting[r.class]--
+	t.waitingTokens -= uint32(r.prompt)
 }
 
 func (g *gateway) refuse(r *request, why quota.Reason, after time.Duration) {
@@ -379,7 +384,7 @@ func (g *gateway) usage() []byte {
 		c, known := g.lease.Tenant(index, now)
 		if known || inUse > 0 || waiting > 0 {
 			b = wire.AppendUsed(b, &wire.Used{
-				Tenant: index, Pool: wire.AnyPool, Class: wire.AnyClass, InUse: inUse, Waiting: waiting,
+				Tenant: index, Pool: wire.AnyPool, Class: wire.AnyClass, InUse: inUse, Waiting: waiting, WaitingTokens: t.waitingTokens,
 				Requests: t.requests, Tokens: t.tokens, Refused: t.refused, Slots: c.Slots,
 			})
 		}

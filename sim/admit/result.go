@@ -61,6 +61,20 @@ func (r *Result) TTFT(q float64, records []*Record) float64 {
 	return times[min(int(q*float64(len(times))), len(times)-1)]
 }
 
+// later is the share of the answered whose first token took longer.
+func (r *Result) later(seconds float64, records []*Record) float64 {
+	answered, late := 0, 0
+	for _, rec := range records {
+		if ttft, ok := rec.TTFT(); ok {
+			answered++
+			if ttft.Seconds() > seconds {
+				late++
+			}
+		}
+	}
+	return float64(late) / float64(max(answered, 1))
+}
+
 // Counts are what became of requests.
 type Counts struct {
 	Arrived, Admitted, Refused, Failed int
