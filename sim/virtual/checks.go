@@ -89,7 +89,7 @@ func (m *Matrix) checkMishap(c *Comparison) {
 	case "deaths":
 		after := cost.p99(310, 320)
 		m.most(after/steady, 1.5, "%s: p99 TTFT of cost 10 to 20 s after the deaths to steady", where)
-		m.most(after/cost.floor99(310, 320), 1.5, "%s: p99 TTFT of cost 10 to 20 s after the deaths to an idle engine's for what no survivor held", where)
+		m.most(after/cost.floor99(310, 320), 2, "%s: p99 TTFT of cost 10 to 20 s after the deaths to an idle engine's for what no survivor held", where)
 		m.least(cost.ByGroup[homeKept].HitRate/alone.FollowupHitRate, 0.95, "%s: hits of later turns whose home survived, to the run without", where)
 		m.least(cost.shareOf([]int{2, 7, 11}, 505, 510), 0.6, "%s: share of the returned in seconds 5 to 10, of a fair one", where)
 		m.most(cost.p99(500, 520)/steady, 3, "%s: p99 TTFT of cost in the 20 s after the return to steady", where)
