@@ -142,7 +142,7 @@ func (vm *VM) ask(f *fleet.Fleet, pool *fleet.Pool, p *prompt, session uint64, e
 	request.PromptTokens = p.tokens
 	request.RingKey, request.SessionKey = p.ringKey, session
 	request.Sequence = pool.NextSequence()
-	request.Checkpoints = p.checkpoints
+	request.Checkpoints, request.Exact = p.checkpoints, p.exact()
 	request.Exclude = f.Excluded(exclude, request.Exclude[:0])
 	request.Matches = request.Matches[:0]
 	if len(p.checkpoints) > 0 {

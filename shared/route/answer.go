@@ -16,6 +16,9 @@ type turn struct {
 func (c *chooser) readTurns() {
 	d := c.d
 	d.turns = d.turns[:0]
+	if c.req.Exact {
+		return
+	}
 	number := int32(-1)
 	for i := range c.req.Checkpoints {
 		at := &c.req.Checkpoints[i]
@@ -33,7 +36,8 @@ func (c *chooser) readTurns() {
 // prompt of this conversation ended has generated what came next, and engines keep what they
 // generate; the table can't know, as nobody has asked for that position before. Between the end
 // of such a prompt and that of this one lie an answer and a message for every turn since: an even
-// number. Where messages don't take turns so, the error is one message.
+// number. Where messages don't take turns so, or are too short to tell apart, the error is one
+// message: good enough for a guess by text, not for a promise in tokens.
 func (c *chooser) withAnswer(units uint32) uint32 {
 	turns := c.d.turns
 	i, ok := slices.BinarySearchFunc(turns, units, func(t turn, units uint32) int { return cmp.Compare(t.end, units) })

@@ -173,7 +173,11 @@ func TestAMatchAtTheEndOfAPromptHasItsAnswerToo(t *testing.T) {
 		if got := choose(req, v).Candidates[1].MatchedTokens; got != c.want {
 			t.Errorf("%s: %d tokens, want %d", c.name, got, c.want)
 		}
-		req.Checkpoints = nil
+		req.Exact = true
+		if got := choose(req, v).Candidates[1].MatchedTokens; got != c.match {
+			t.Errorf("%s: %d tokens where the table knows tokens, want %d", c.name, got, c.match)
+		}
+		req.Exact, req.Checkpoints = false, nil
 		if got := choose(req, v).Candidates[1].MatchedTokens; got != c.match {
 			t.Errorf("%s: %d tokens of an unknown prompt, want %d", c.name, got, c.match)
 		}

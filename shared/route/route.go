@@ -150,6 +150,9 @@ type Request struct {
 	// Checkpoints of the prompt, ascending: its hot prefix is found by them, and where an answer
 	// follows a match. nil for not known.
 	Checkpoints []fingerprint.Checkpoint
+	// Exact: they are over the engine's own tokens, and the table knows what engines generate from
+	// their events. Nothing is guessed of answers then.
+	Exact bool
 	// RingKey is Chain.RingKey, SessionKey a hash of the session's name; 0 for none.
 	RingKey, SessionKey uint64
 	// Exclude lists workers that must not be chosen.
