@@ -41,9 +41,9 @@ func degraded(w *discovery.Worker, a *api.Worker) []string {
 	switch {
 	case w.State == discovery.Unknown || w.State == discovery.Down:
 	case w.LoadAt.IsZero():
-		say("load unknown: nothing tells it")
+		say("load unknown: nothing tells it (an agent beside the engine, or heartbeats of its own, would)")
 	case !w.Load.Known:
-		say("load unknown: the metrics page has no load of a known engine")
+		say("load unknown: the metrics page has no load of a known engine (health.metrics_path names another page; SGLang: --enable-metrics)")
 	case a.LoadAge > oldLoad:
 		say("load is %.0f s old: the fleet's mean counts instead", a.LoadAge)
 	}

@@ -20,6 +20,7 @@ type tableSummary struct {
 	Table    api.Table     `json:"table"`
 	Index    api.Index     `json:"index"`
 	Learning bool          `json:"learning"`
+	Off      bool          `json:"off"`
 }
 
 // poolSummary sums up the workers of a pool.
@@ -34,7 +35,7 @@ type poolSummary struct {
 
 // summarize keeps what a pool, or everybody, has in the table.
 func summarize(s *api.Status, pool string) (*tableSummary, error) {
-	out := &tableSummary{Pools: []poolSummary{}, Workers: []api.Worker{}, Gateways: s.Gateways, Table: s.Table, Index: s.Index, Learning: s.Learning}
+	out := &tableSummary{Pools: []poolSummary{}, Workers: []api.Worker{}, Gateways: s.Gateways, Table: s.Table, Index: s.Index, Learning: s.Learning, Off: s.Off}
 	pools := map[string]*poolSummary{}
 	for _, w := range s.Workers {
 		if pool != "" && w.Pool != pool {
@@ -71,6 +72,9 @@ func (s *tableSummary) print(w io.Writer) error {
 	state := ""
 	if s.Learning {
 		state = ", learning anew after a start without state"
+	}
+	if s.Off {
+		state += "; the fleet is switched off (warmpath on takes it back)"
 	}
 	fmt.Fprintf(w, "%d entries in %s of pages, %d in the index (%s)%s\n\n", s.Table.Entries, bytesText(int64(s.Table.Bytes)), s.Index.Entries, bytesText(s.Index.Bytes), state)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

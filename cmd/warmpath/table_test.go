@@ -49,6 +49,15 @@ func TestTableShowTellsWhatEachWorkerHoldsAndWhyItIsBelieved(t *testing.T) {
 	if code != 0 || !strings.Contains(out, addresses[0]) || !strings.Contains(out, "predictions") || !strings.Contains(out, "GATEWAY") {
 		t.Errorf("%d %s\n%s", code, out, errs)
 	}
+	if strings.Contains(out, "switched off") {
+		t.Errorf("%s", out)
+	}
+	if err := s.SetOff(true); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, _ = warmpath("table", "show", "--control", s.URL()); !strings.Contains(out, "switched off") {
+		t.Errorf("%s", out)
+	}
 	if code, _, errs = warmpath("table", "show", "--pool", "nope", "--control", s.URL()); code != 1 || !strings.Contains(errs, "leave --pool out") {
 		t.Errorf("%d %s", code, errs)
 	}

@@ -134,7 +134,7 @@ func TestAHungWorkerHoldsNobodyUp(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 		time.Sleep(1100 * time.Millisecond)
-		if w := l.worker(one); w.State != Down || w.Reason != "health: timeout" || w.Ref == 0 {
+		if w := l.worker(one); w.State != Down || w.Reason != "health: /health didn't answer within 1s (health.timeout)" || w.Ref == 0 {
 			t.Errorf("%+v", w)
 		}
 		if w := l.worker(two); w.Ref == 0 {

@@ -75,6 +75,8 @@ func (p *prober) round(ctx context.Context, address string, metrics bool) Observ
 func (p *prober) health(ctx context.Context, address string) Observation {
 	status, _, err := p.get(ctx, address, p.cfg.Path, 4<<10)
 	switch {
+	case timedOut(err):
+		return Observation{Reason: fmt.Sprintf("health: %s didn't answer within %v (health.timeout)", p.cfg.Path, p.cfg.Timeout)}
 	case err != nil:
 		return Observation{Refused: errors.Is(err, syscall.ECONNREFUSED), Reason: "health: " + shortError(err)}
 	case status/100 == 2:
@@ -130,9 +132,14 @@ func (p *prober) get(ctx context.Context, address, path string, limit int64) (st
 	return resp.StatusCode, body, nil
 }
 
+func timedOut(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
+}
+
 // shortError drops the method and URL that net/http puts around an error.
 func shortError(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) {
+	if timedOut(err) {
 		return "timeout"
 	}
 	var op *net.OpError
