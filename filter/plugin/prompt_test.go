@@ -1,0 +1,107 @@
+//go:build !wasm
+
+package plugin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/filter/body"
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/wire"
+	"github.com/warmpath/warmpath/tokenizer/pretoken"
+	"github.com/warmpath/warmpath/tokenizer/vocab"
+	"github.com/warmpath/warmpath/tokenizer/vocabtest"
+)
+
+// exactly is an inspector whose only pool is in exact mode.
+func exactly(t *testing.T) *Inspector {
+	t.Helper()
+	spec := vocabtest.Train(strings.Repeat("tell me more about the tide and the harbour ", 3), pretoken.Qwen2, 40)
+	for i, content := range []string{"<|im_start|>", "<|im_end|>"} {
+		spec.Added = append(spec.Added, vocab.AddedSpec{ID: uint32(len(spec.Tokens) + i), Content: content, Special: true})
+	}
+	file, err := spec.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := vocab.Hash(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, _ := policy.ParseHash(name)
+	host := abi.NewFake()
+	host.Clock = 1_700_000_000_000_000_000
+	t.Cleanup(abi.UseFake(host))
+	keys := wire.NewKeys("default")
+	for n := range wire.Shards(len(file)) {
+		host.Shared[keys.Shard(hash, n)] = abi.FakeShared{Value: file[n*wire.ShardBytes:][:wire.ShardSize(len(file), n)], CAS: 1}
+	}
+	exact := fmt.Sprintf(`[{"pool":"default","vocab":%q,"bytes":%d,"template":"qwen3","engine":"vllm","active":true}]`, name, len(file))
+	host.Shared[keys.Exact()] = abi.FakeShared{Value: []byte(exact), CAS: 1}
+	publish(host)
+	i := NewInspector("default", 1)
+	if !i.LoadVocabularies(host.Clock) {
+		t.Fatalf("no vocabulary: %v", host.Logs)
+	}
+	return i
+}
+
+func (i *Inspector) chat(messages ...string) Reading {
+	raw := []byte(`{"model":"m","messages":[` + strings.Join(messages, ",") + `]}`)
+	r := i.Read(raw, body.ChatCompletions, "", "", 1_700_000_000_000_000_000)
+	r.Checkpoints = slices.Clone(r.Checkpoints)
+	return r
+}
+
+func said(role, text string) string { return `{"role":"` + role + `","content":"` + text + `"}` }
+
+func TestAWarmVMHasTheCheckpointsOfAColdOne(t *testing.T) {
+	warm := exactly(t)
+	tide := strings.Repeat(`tell me more about the tide\n`, 60)
+	messages := []string{said("system", tide)}
+	var before []fingerprint.Checkpoint
+	for turn := range 6 {
+		messages = append(messages, said("user", tide+fmt.Sprint(turn)))
+		got, want := warm.chat(messages...), exactly(t).chat(messages...)
+		if got.Mode != "exact" || got.Tokens < 100*(turn+1) {
+			t.Fatalf("turn %d: %+v", turn, got)
+		}
+		if diff := cmp.Diff(want.Checkpoints, got.Checkpoints); diff != "" || want.Tokens != got.Tokens {
+			t.Fatalf("turn %d: %d tokens warm, %d cold (-cold +warm):\n%s", turn, got.Tokens, want.Tokens, diff)
+		}
+		if known := got.prompt.encoded.Memoised; turn > 0 && known < len(tide)*turn {
+			t.Errorf("turn %d: %d bytes known", turn, known)
+		}
+		for _, c := range before {
+			if c.TurnEnd && !slices.ContainsFunc(got.Checkpoints, func(d fingerprint.Checkpoint) bool { return c.End == d.End && c.Fingerprint == d.Fingerprint }) {
+				t.Errorf("turn %d doesn't repeat the end of a turn at unit %d", turn, c.End)
+			}
+		}
+		before = got.Checkpoints
+		messages = append(messages, said("assistant", "more about the harbour"))
+	}
+}
+
+func TestWhatLiesBeyondTheRingsKeyIsCountedAndJudged(t *testing.T) {
+	i := exactly(t)
+	long := said("user", strings.Repeat("tell me more ", 1000))
+	whole := i.chat(long, said("user", "and the tide"))
+	if whole.Mode != "exact" || whole.Reason != body.OK {
+		t.Fatalf("%+v", whole)
+	}
+	// A picture ends what is exact; the text behind it counts all the same.
+	picture := `{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}},{"type":"text","text":"` + strings.Repeat("the harbour ", 1000) + `"}]}`
+	if r := i.chat(long, picture); r.Mode != "exact" || r.Tokens < whole.Tokens+2500 {
+		t.Errorf("%d tokens with a picture and 12 KB behind it, %d without; mode %s", r.Tokens, whole.Tokens, r.Mode)
+	}
+	if r := i.chat(long, `7`); r.Reason != body.BadPromptType || len(r.Checkpoints) > 0 {
+		t.Errorf("a message that is a number: %v, %d checkpoints", r.Reason, len(r.Checkpoints))
+	}
+}
