@@ -326,8 +326,8 @@ func (f *Fleet) observeUp(w *worker, o Observation, now time.Time) (urgent bool)
 		w.MetricsProblem = o.MetricsProblem
 	}
 	if w.source == genNone {
-		w.counted = 1
-		f.newGeneration(w, 1, genCounted, now)
+		w.counted = f.refs.lastCounted(w.Address, w.Pool, w.Incarnation)
+		f.newGeneration(w, w.counted, genCounted, now)
 	} else if w.source == genCounted && recovered && w.wasRefused {
 		// Nobody listened for a while: the process that answers now is a new one.
 		w.counted++

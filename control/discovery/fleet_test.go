@@ -310,6 +310,34 @@ func TestTheSameListGetsTheSameRefsInWhateverOrderProbesEnd(t *testing.T) {
 	})
 }
 
+// An engine that doesn't tell its start was restarted twice before the service
+// was: its first process must not come back to life.
+func TestTheCountOfProcessesGoesOnAfterARestart(t *testing.T) {
+	for _, incarnation := range []uint64{0, 77} {
+		l := newLive()
+		for n, ref := range map[uint64]uint16{1: 5, 2: 9, 3: 7} {
+			if !l.f.RestoreRef(Ref{Identity{one, "default", within(incarnation, n)}, ref, false}) {
+				t.Fatal("refused")
+			}
+		}
+		l.f.RestoreDone(l.now)
+		l.list(t, Spec{Address: one, Incarnation: incarnation}, Spec{Address: two, Incarnation: incarnation})
+		l.up(one, Load{})
+		l.up(two, Load{})
+		if w := l.worker(one); w.Ref != 7 || w.Generation != within(incarnation, 3) {
+			t.Errorf("%+v", w)
+		}
+		if w := l.worker(two); w.Generation != within(incarnation, 1) {
+			t.Errorf("%+v", w)
+		}
+		l.down(one, true)
+		l.up(one, Load{})
+		if w := l.worker(one); w.Generation != within(incarnation, 4) {
+			t.Errorf("%+v", w)
+		}
+	}
+}
+
 func TestRefsOfAStateFileComeBack(t *testing.T) {
 	l := newLive()
 	if !l.f.RestoreRef(Ref{Identity{one, "default", 5000}, 17, true}) {

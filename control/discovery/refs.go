@@ -132,6 +132,28 @@ func (t *refTable) restore(id Identity, ref uint16) bool {
 	return true
 }
 
+// maxCounted bounds the search for a counted generation.
+const maxCounted = 1024
+
+// lastCounted is the largest counted generation of an address that has a ref, 1
+// when none has: after a restart the count goes on where it stood. From 1 on it
+// would name a process that is gone, and believe what was saved of its cache.
+func (t *refTable) lastCounted(address, pool string, incarnation uint64) uint64 {
+	last := uint64(1)
+	known := map[uint64]bool{}
+	for id := range t.ref {
+		if id.Address == address && id.Pool == pool {
+			known[id.Generation] = true
+		}
+	}
+	for n := last + 1; len(known) > 0 && n <= maxCounted; n++ {
+		if known[within(incarnation, n)] {
+			last = n
+		}
+	}
+	return last
+}
+
 func hashIdentity(id Identity) uint64 {
 	b := make([]byte, 0, len(id.Address)+len(id.Pool)+10)
 	b = append(append(b, id.Address...), 0)
