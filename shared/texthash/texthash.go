@@ -1,9 +1,10 @@
-// Package texthash names texts for a memo that is asked by content: 128 bits under a key that
+// Package texthash names texts for a memo that is asked by content: 122 bits under a key that
 // nobody else has, at the speed of reading the text.
 //
 // A text travels through it in blocks of up to a kilobyte. Each is compressed to 16 bytes by NH,
 // the first layer of UMAC: sums of products of 32-bit halves, which every processor and every VM
-// has an instruction for. These, with the lengths of what was written, go through HighwayHash-128.
+// has an instruction for. These, with the lengths of what was written, are the coefficients of two
+// polynomials modulo 2^61-1 that are evaluated at secret places, UMAC's second layer.
 //
 // Two different texts have the same name with a probability of about 2^-64 whatever they are, as
 // long as nobody knows the key, so nobody can look for such a pair. Names of two Hashers have nothing
@@ -15,9 +16,8 @@ package texthash
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"math/rand/v2"
-
-	"github.com/minio/highwayhash"
 )
 
 // Sum is the name of a text.
@@ -31,32 +31,28 @@ const (
 // Hasher makes the sums of what is written to it, under a key of its own. The zero value is ready
 // after Reset.
 type Hasher struct {
-	outer *highwayhash.Digest      // nil before the key is drawn
-	key   [2*blockWords + 2]uint32 // of each half of a block, the second sum two ahead of the first
-	room  [highwayhash.Size128]byte
-	batch [512]byte // of compressed blocks
-	last  [blockBytes]byte
+	drawn  bool
+	key    [2*blockWords + 2]uint32 // of each half of a block, the second sum two ahead of the first
+	places [2]uint64                // where the polynomials are evaluated
+	values [2]uint64                // of the polynomials so far
+	last   [blockBytes]byte
 }
 
 // Reset begins another text.
 func (h *Hasher) Reset() {
-	if h.outer != nil {
-		h.outer.Reset()
-		return
+	if !h.drawn {
+		for i := range h.key {
+			h.key[i] = rand.Uint32()
+		}
+		h.places = [2]uint64{rand.Uint64N(prime), rand.Uint64N(prime)}
+		h.drawn = true
 	}
-	for i := range h.key {
-		h.key[i] = rand.Uint32()
-	}
-	var outer [highwayhash.Size]byte
-	for i := range outer {
-		outer[i] = byte(rand.Uint32())
-	}
-	h.outer, _ = highwayhash.NewDigest128(outer[:]) // the key has the right length
+	h.values = [2]uint64{1, 1}
 }
 
 // Write adds a piece of the text. The same bytes in other pieces are another text.
 func (h *Hasher) Write(piece []byte) {
-	batch := binary.LittleEndian.AppendUint64(h.batch[:0], uint64(len(piece)))
+	h.Add(uint64(len(piece)))
 	for len(piece) > 0 {
 		var block *[blockBytes]byte
 		words := blockWords
@@ -69,25 +65,29 @@ func (h *Hasher) Write(piece []byte) {
 			piece = nil
 		}
 		low, high := h.compress(block, words)
-		if len(batch)+16 > len(h.batch) {
-			_, _ = h.outer.Write(batch) // a hash does not fail
-			batch = batch[:0]
-		}
-		batch = binary.LittleEndian.AppendUint64(batch, low)
-		batch = binary.LittleEndian.AppendUint64(batch, high)
+		h.Add(low)
+		h.Add(high)
 	}
-	_, _ = h.outer.Write(batch)
 }
 
 // Add adds a number: it is the beginning of the text, or a piece of it.
 func (h *Hasher) Add(n uint64) {
-	_, _ = h.outer.Write(binary.LittleEndian.AppendUint64(h.batch[:0], n))
+	for i, x := range h.places {
+		h.values[i] = times(times(h.values[i], x)+n>>32, x) + n&(1<<32-1)
+	}
 }
 
 // Sum returns the name of what was written since Reset. More can be written after it.
-func (h *Hasher) Sum() Sum {
-	sum := h.outer.Sum(h.room[:0])
-	return Sum{binary.LittleEndian.Uint64(sum), binary.LittleEndian.Uint64(sum[8:])}
+func (h *Hasher) Sum() Sum { return Sum{h.values[0], h.values[1]} }
+
+// prime is what the polynomials are modulo.
+const prime = 1<<61 - 1
+
+// times multiplies modulo prime. Factors and product may be a little above it.
+func times(a, b uint64) uint64 {
+	high, low := bits.Mul64(a, b)
+	sum := low&prime + (low>>61 | high<<3)
+	return sum&prime + sum>>61
 }
 
 // compress returns both sums of the first words of a block, eight bytes each.
