@@ -17,11 +17,17 @@ func TestStructsAreAsDrawn(t *testing.T) {
 		what      string
 		got, want uintptr
 	}{
-		{"a pool's head", unsafe.Sizeof(poolHead{}), 112}, {"its queues' virtual times", unsafe.Offsetof(poolHead{}.Virtual), 88},
-		{"a share", unsafe.Sizeof(share{}), 40}, {"its prefill", unsafe.Offsetof(share{}.Prefill), 24},
-		{"a queue", unsafe.Sizeof(queued{}), 40}, {"its start", unsafe.Offsetof(queued{}.Start), 16},
-		{"a tenant's head", unsafe.Sizeof(tenantHead{}), 104}, {"its finish times", unsafe.Offsetof(tenantHead{}.Finish), 72},
-		{"a tenant's share", unsafe.Sizeof(tenantOf{}), 24}, {"a lease", unsafe.Sizeof(lease{}), 56}, {"a reset", unsafe.Sizeof(reset{}), 24},
+		{"a pool's head", unsafe.Sizeof(poolHead{}), 112},
+		{"its queues' virtual times", unsafe.Offsetof(poolHead{}.Virtual), 88},
+		{"a share", unsafe.Sizeof(share{}), 40},
+		{"its prefill", unsafe.Offsetof(share{}.Prefill), 24},
+		{"a queue", unsafe.Sizeof(queued{}), 40},
+		{"its start", unsafe.Offsetof(queued{}.Start), 16},
+		{"a tenant's head", unsafe.Sizeof(tenantHead{}), 104},
+		{"its finish times", unsafe.Offsetof(tenantHead{}.Finish), 72},
+		{"a tenant's share", unsafe.Sizeof(tenantOf{}), 24},
+		{"a lease", unsafe.Sizeof(lease{}), 56},
+		{"a reset", unsafe.Sizeof(reset{}), 24},
 	} {
 		if s.got != s.want {
 			t.Errorf("%s: %d, want %d", s.what, s.got, s.want)

@@ -36,10 +36,11 @@ func (t *Ticket) Waits() bool { return t.waiter.Waits() }
 // Asked tells whether the gate has ever seen the request.
 func (t *Ticket) Asked() bool { return t.asked }
 
-// Entered tells whether the request has been asked for at its pool; Queued that
-// it has waited there.
+// Entered tells whether the request has been asked for at its pool.
 func (t *Ticket) Entered() bool { return t.pool != nil }
-func (t *Ticket) Queued() bool  { return t.waiter.Owner != nil }
+
+// Queued tells whether it has ever waited there.
+func (t *Ticket) Queued() bool { return t.waiter.Owner != nil }
 
 // Known tells whether the gate has seen the request.
 func (t *Ticket) Known() bool { return t.known }

@@ -82,8 +82,10 @@ func (q *Queue) Bound(maxRequests int, maxBytes int64) {
 	q.maxRequests, q.maxBytes = maxRequests, maxBytes
 }
 
-// Len is how many requests wait, Bytes what is held for them.
-func (q *Queue) Len() int     { return q.requests }
+// Len is how many requests wait.
+func (q *Queue) Len() int { return q.requests }
+
+// Bytes is what is held for them.
 func (q *Queue) Bytes() int64 { return q.bytes }
 
 // Room tells whether one more request with so many bytes may wait.
