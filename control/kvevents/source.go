@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -118,8 +119,12 @@ func (s *Source) Status() SourceStatus {
 		Endpoint: s.endpoint, StreamCounts: s.stream.counts, Map: s.stream.m.Counts(), Connected: s.connected, Replays: s.replays, FailedReplays: s.failed,
 		Reconnects: max(s.connects, 1) - 1, Next: s.stream.next, LastBatch: s.lastAt, Bytes: s.stream.m.Bytes(), Problem: s.problem,
 	}
-	if st.Problem == "" && s.stream.unsure {
+	switch {
+	case st.Problem != "":
+	case s.stream.unsure:
 		st.Problem = "batches were lost, and removals may be among them"
+	case st.Map.Full > 0:
+		st.Problem = fmt.Sprintf("%d blocks had no room among the %d that are followed of one engine", st.Map.Full, s.stream.m.cfg.MaxBlocks)
 	}
 	return st
 }

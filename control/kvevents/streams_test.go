@@ -1,6 +1,8 @@
 package kvevents
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +52,16 @@ func TestAHundredStreamsAtOnceLoseNothing(t *testing.T) {
 		}
 		if w, _ := x.Worker(uint16(i+1), benchTime); w.Entries != batches {
 			t.Errorf("engine %d: %d entries", i, w.Entries)
+		}
+	}
+}
+
+func TestBlocksThatThereIsNoRoomForAreTold(t *testing.T) {
+	s := NewSource(Endpoint{}, Config{Pool: "pool", Models: []string{"tiny"}, MaxBlocks: 6}, newLedger(), nil, slog.New(slog.DiscardHandler))
+	for i, want := range []string{"", "2 blocks had no room among the 6"} {
+		s.take(uint64(i), prompt(float64(i+1), i), false)
+		if st := s.Status(); !strings.HasPrefix(st.Problem, want) || (st.Problem == "") != (want == "") {
+			t.Errorf("after %d prompts: %+v", i+1, st)
 		}
 	}
 }
