@@ -19,7 +19,9 @@ type model struct {
 	newest, oldest  uint32
 	// reporting: the engine tells what it removes, so nothing is evicted on a guess.
 	reporting bool
-	unproven  []unproven // predictions that wait for a report
+	// doubted: some of its removals may have been missed.
+	doubted  bool
+	unproven []unproven // predictions that wait for a report
 	// proven are those of them that an answer showed to be held, until when that
 	// is believed.
 	proven map[uint64]time.Time
@@ -296,7 +298,26 @@ func (m *model) dropStale(path []Checkpoint, held uint32, seq uint64) int {
 	}
 	removed := 0
 	for _, id := range stale {
-		removed += m.remove(id)
+		removed += m.removeStale(id)
+	}
+	return removed
+}
+
+// removeStale forgets a node and what is beyond it, but for what a reporting
+// engine says that it holds: that goes with its word, and wouldn't come back, as
+// nothing is told twice.
+func (m *model) removeStale(id uint32) (removed int) {
+	if !m.reporting || m.doubted {
+		return m.remove(id)
+	}
+	for c := m.node(id).child; c != 0; {
+		next := m.node(c).next
+		removed += m.removeStale(c)
+		c = next
+	}
+	if n := m.node(id); !n.reported && n.child == 0 {
+		m.removeLeaf(id)
+		removed++
 	}
 	return removed
 }

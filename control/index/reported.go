@@ -35,7 +35,7 @@ func (x *Index) Reporting(ref uint16, on bool, now time.Time) {
 	if m == nil || m.reporting == on {
 		return
 	}
-	m.reporting, m.unproven, m.proven = on, nil, nil
+	m.reporting, m.doubted, m.unproven, m.proven = on, false, nil, nil
 	if !on {
 		for id := m.newest; id != 0; id = m.node(id).older {
 			m.node(id).reported = false
@@ -129,6 +129,9 @@ func (x *Index) Doubt(ref uint16) {
 	if l := x.learned[ref]; l != nil {
 		l.trust = trusted(min(l.trust.value(), staleTrust))
 	}
+	if m := x.models[ref]; m != nil {
+		m.doubted = true
+	}
 }
 
 // Withdraw takes in that a reporting engine no longer holds a checkpoint, nor
@@ -158,6 +161,7 @@ func (x *Index) WithdrawAll(ref uint16) {
 		return
 	}
 	x.counters.Withdrawn += uint64(len(m.at))
+	m.doubted = false
 	m.clear()
 	m.unproven, m.proven = nil, nil
 }

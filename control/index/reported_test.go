@@ -144,3 +144,30 @@ func TestWhatWasBelievedBeforeReportsBeganHasItsTime(t *testing.T) {
 		t.Error("8 was never reported, 4 was")
 	}
 }
+
+// TestAMissTakesNothingThatTheEngineReports: an answer with fewer cached tokens
+// than were proven is about the moment of its prefill. What was stored since, by
+// whom ever, the engine has told, and it tells nothing twice.
+func TestAMissTakesNothingThatTheEngineReports(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	for _, doubted := range []bool{false, true} {
+		x := New(Config{})
+		x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 100_000})
+		x.Reporting(1, true, at)
+		if doubted {
+			x.Doubt(1)
+		}
+		x.Report(1, reportedPath(4, 8, 12, 16, 20), at)
+		predict := func(n uint64, ends ...uint32) RequestID {
+			id := RequestID{1, n}
+			x.Dispatch(Dispatch{Request: id, Chosen: 1, PromptUnits: ends[len(ends)-1], Path: reportedPath(ends...)}, at)
+			return id
+		}
+		// 22 hangs on 20, unreported; another prompt goes as far as 8 and finds nothing.
+		x.Done(Done{Request: predict(1, 4, 8, 12, 16, 20, 22), Served: 1, Outcome: Complete, CachedTokens: -1, TTFT: -1}, at)
+		x.Done(Done{Request: predict(2, 4, 8), Served: 1, Outcome: Complete, PromptTokens: 128, PredictedTokens: 128, CachedTokens: 0, TTFT: -1}, at)
+		if s := x.Stats(); s.Shortfalls != 1 || holds(x, 22) || holds(x, 20) == doubted || holds(x, 12) == doubted || !holds(x, 8) {
+			t.Errorf("doubted %v: %d shortfalls; held: 8 %v, 12 %v, 20 %v, 22 %v", doubted, s.Shortfalls, holds(x, 8), holds(x, 12), holds(x, 20), holds(x, 22))
+		}
+	}
+}
