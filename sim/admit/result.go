@@ -26,9 +26,13 @@ func Between(from, to time.Duration) Pick {
 	return func(r *Record) bool { return r.Arrived >= from && r.Arrived < to }
 }
 
-// Class picks a class, Tenant a tenant.
-func Class(c int) Pick           { return func(r *Record) bool { return r.Class == c } }
-func Tenant(name string) Pick    { return func(r *Record) bool { return r.Tenant == name } }
+// Class picks a class.
+func Class(c int) Pick { return func(r *Record) bool { return r.Class == c } }
+
+// Tenant picks a tenant.
+func Tenant(name string) Pick { return func(r *Record) bool { return r.Tenant == name } }
+
+// NotTenant picks all others.
 func NotTenant(name string) Pick { return func(r *Record) bool { return r.Tenant != name } }
 
 // Of returns the records that all picks choose.
