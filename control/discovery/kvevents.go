@@ -50,6 +50,16 @@ func (k *KVEvents) UnmarshalYAML(node *yaml.Node) error {
 // On tells whether there is anything to follow.
 func (k KVEvents) On() bool { return k.Auto || k.Endpoint != "" }
 
+// reachAt puts the worker's host for * and unspecified addresses, so that an
+// engine's own setting can be copied.
+func (k *KVEvents) reachAt(host string) {
+	for _, e := range []*string{&k.Endpoint, &k.Replay} {
+		if at, err := kvevents.Reachable(*e, host); err == nil {
+			*e = at
+		}
+	}
+}
+
 func (k KVEvents) check() error {
 	switch {
 	case k.Auto && (k.Endpoint != "" || k.Replay != "" || k.Topic != ""):

@@ -14,6 +14,7 @@ func TestKVEventsAreAWordOrEndpoints(t *testing.T) {
 		"{auto: true}":           {Auto: true},
 		"{auto: true, model: m}": {Auto: true, Model: "m"},
 		"{endpoint: 'tcp://10.0.0.7:5557', replay: 'tcp://[fd00::7]:5558', topic: kv@, model: m}": {Endpoint: "tcp://10.0.0.7:5557", Replay: "tcp://[fd00::7]:5558", Topic: "kv@", Model: "m"},
+		"{endpoint: 'tcp://*:5557', replay: 'tcp://0.0.0.0:5558'}":                                {Endpoint: "tcp://10.0.0.7:5557", Replay: "tcp://10.0.0.7:5558"}, // as the engine is told
 	} {
 		specs, err := Parse("list", []byte("workers:\n- address: 10.0.0.7:8000\n  kv_events: "+text+"\n"))
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"strings"
 
@@ -196,6 +197,8 @@ func check(source string, in []Spec, lines []int) ([]Spec, error) {
 		}
 		if err := s.KVEvents.check(); err != nil {
 			bad("kv_events", err.Error(), "write auto, or endpoint: tcp://host:port with replay and topic where the engine has them")
+		} else if host, _, err := net.SplitHostPort(addr); err == nil {
+			s.KVEvents.reachAt(host)
 		}
 		out[i] = s
 	}

@@ -74,11 +74,11 @@ func parseSources(body []byte, address string) ([]Endpoint, error) {
 			continue
 		}
 		e := Endpoint{Topic: r.Topic}
-		if e.Events, err = reachable(r.Endpoint, host); err != nil {
+		if e.Events, err = Reachable(r.Endpoint, host); err != nil {
 			return nil, fmt.Errorf("event source of rank %d: %w", rank, err)
 		}
 		if r.Replay != "" {
-			if e.Replay, err = reachable(r.Replay, host); err != nil {
+			if e.Replay, err = Reachable(r.Replay, host); err != nil {
 				return nil, fmt.Errorf("replay of rank %d: %w", rank, err)
 			}
 		}
@@ -95,8 +95,9 @@ func parseSources(body []byte, address string) ([]Endpoint, error) {
 	return out, nil
 }
 
-// reachable puts host where an endpoint is bound to every interface.
-func reachable(endpoint, host string) (string, error) {
+// Reachable puts host where an endpoint is bound to every interface, as engines
+// are told theirs.
+func Reachable(endpoint, host string) (string, error) {
 	if err := CheckEndpoint(endpoint); err != nil {
 		return "", err
 	}

@@ -178,7 +178,7 @@ func TestSourcesAreFoundByAsking(t *testing.T) {
 			t.Errorf("%s: %v", bad, got)
 		}
 	}
-	if got, err := reachable("tcp://[::]:1", "fd00::7"); got != "tcp://[fd00::7]:1" || err != nil {
+	if got, err := Reachable("tcp://[::]:1", "fd00::7"); got != "tcp://[fd00::7]:1" || err != nil {
 		t.Error(got, err)
 	}
 }
