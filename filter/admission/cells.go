@@ -155,7 +155,7 @@ func (g *Gate) dropDead(now int64) bool {
 
 // takeSlot takes a slot of a class for a request: for one that waits, if its
 // turn has come in the whole gateway, and for one that has just come (w is nil)
-// if nobody waits. With force there is no limit.
+// if nobody waits who comes before it. With force there is no limit.
 func (g *Gate) takeSlot(t *Ticket, w *quota.Waiter, force bool, now int64) outcome {
 	p := t.pool
 	for range casTries {
@@ -167,8 +167,8 @@ func (g *Gate) takeSlot(t *Ticket, w *quota.Waiter, force bool, now int64) outco
 			if !g.fits(t.Class, t.need, now) && (!g.dropDead(now) || !g.fits(t.Class, t.need, now)) {
 				return full
 			}
-			if other := g.better(t.Class, w, now); other >= 0 {
-				if g.wake(p, other, cas, now) {
+			if other, before := g.before(t, w, now); before {
+				if other < 0 || g.wake(p, other, cas, now) {
 					return behind
 				}
 				continue
@@ -188,6 +188,39 @@ func (g *Gate) takeSlot(t *Ticket, w *quota.Waiter, force bool, now int64) outco
 		}
 	}
 	return lost
+}
+
+// before tells whether somebody who waits comes before a request, and where: the
+// position of his queue in the cell at hand, -1 in this VM.
+func (g *Gate) before(t *Ticket, w *quota.Waiter, now int64) (other int, before bool) {
+	need, at := g.others(now)
+	if i := at[t.Class]; i >= 0 && (w == nil || g.cell.Queues[i].Start < w.Start()) {
+		return i, true
+	}
+	for class, q := range t.pool.queues {
+		if q != nil && q.Best() != nil {
+			need[class] = 0
+		}
+	}
+	need[t.Class] = t.need
+	if turn := g.turn(&need, now); turn >= 0 && turn != int(t.Class) {
+		return at[turn], true
+	}
+	return 0, false
+}
+
+// turn is the class whose best waiter gets the next slot of the cell at hand, -1
+// where that is nobody's or nothing is known.
+func (g *Gate) turn(need *[policy.Classes]uint32, now int64) int {
+	level := g.level(now)
+	if level == quota.Alone {
+		return -1
+	}
+	use, grant := g.cell.use(), g.cell.grant()
+	if level == quota.AtFloor {
+		grant = grant.AtFloor()
+	}
+	return grant.Turn(&use, need)
 }
 
 // fits tells whether the cell at hand has a slot for a request with so much to
@@ -212,26 +245,28 @@ func (g *Gate) level(now int64) quota.Level {
 	return g.lease.level(now)
 }
 
-// better is the position in the cell at hand of the queue whose best should have
-// a slot before w does, w nil for somebody who has just come; -1 for none. VMs
-// that are gone, or were woken and don't look, are passed by.
-func (g *Gate) better(class uint8, w *quota.Waiter, now int64) int {
+// others finds the best waiter of each class in the other VMs: what he needs, and
+// the position of his queue in the cell at hand, quota.Nobody and -1 for none.
+// VMs that are gone, or were woken and don't look, are passed by.
+func (g *Gate) others(now int64) (need [policy.Classes]uint32, at [policy.Classes]int) {
 	c := &g.cell
 	slot, _ := g.fleet.Slot()
-	found := -1
+	for class := range at {
+		need[class], at[class] = quota.Nobody, -1
+	}
 	for i := range c.Queues {
 		q := &c.Queues[i]
+		best := at[q.Class]
 		switch {
-		case q.Slot == slot || q.Class > class || math.IsInf(q.Start, 1):
+		case q.Slot == slot || math.IsInf(q.Start, 1):
 		case q.Woken != 0 && now-q.Woken > int64(staleAfter):
-		case w != nil && q.Class == class && q.Start >= w.Start():
-		case found >= 0 && (c.Queues[found].Class < q.Class || c.Queues[found].Class == q.Class && c.Queues[found].Start <= q.Start):
+		case best >= 0 && c.Queues[best].Start <= q.Start:
 		case !g.aliveSlot(q.Slot, now):
 		default:
-			found = i
+			need[q.Class], at[q.Class] = 0, i
 		}
 	}
-	return found
+	return need, at
 }
 
 func (g *Gate) aliveSlot(slot uint16, now int64) bool {
@@ -282,10 +317,7 @@ func (g *Gate) publish(p *pool, hand bool, now int64) {
 		}
 		queue := uint32(0)
 		if hand && p.others {
-			if at := g.better(policy.Classes-1, nil, now); at >= 0 && g.cell.Queues[at].Woken == 0 && g.fits(g.cell.Queues[at].Class, 0, now) {
-				g.cell.Queues[at].Woken = now
-				queue = g.cell.Queues[at].Queue
-			}
+			queue = g.choose(now)
 		}
 		switch g.writePool(p, cas, now) {
 		case abi.OK:
@@ -297,4 +329,25 @@ func (g *Gate) publish(p *pool, hand bool, now int64) {
 			return
 		}
 	}
+}
+
+// choose marks the VM whose waiter gets the next slot in the cell at hand as
+// woken, and answers its shared queue; 0 where there is none to wake.
+func (g *Gate) choose(now int64) uint32 {
+	need, at := g.others(now)
+	turn := g.turn(&need, now)
+	if turn < 0 && g.level(now) == quota.Alone { // all slots are alike
+		for class := range at {
+			if at[class] >= 0 && g.fits(uint8(class), 0, now) {
+				turn = class
+				break
+			}
+		}
+	}
+	if turn < 0 || g.cell.Queues[at[turn]].Woken != 0 {
+		return 0
+	}
+	q := &g.cell.Queues[at[turn]]
+	q.Woken = now
+	return q.Queue
 }

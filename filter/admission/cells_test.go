@@ -25,7 +25,7 @@ func TestStructsAreAsDrawn(t *testing.T) {
 		{"its start", unsafe.Offsetof(queued{}.Start), 16},
 		{"a tenant's head", unsafe.Sizeof(tenantHead{}), 104},
 		{"its finish times", unsafe.Offsetof(tenantHead{}.Finish), 72},
-		{"a tenant's share", unsafe.Sizeof(tenantOf{}), 24},
+		{"a tenant's share", unsafe.Sizeof(tenantOf{}), 32},
 		{"a lease", unsafe.Sizeof(lease{}), 56},
 		{"a reset", unsafe.Sizeof(reset{}), 24},
 	} {

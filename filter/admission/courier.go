@@ -286,9 +286,10 @@ func (g *Gate) appendTenant(b []byte, index uint16, now int64) []byte {
 		}
 		return dead || old
 	}, func() {})
-	waiting := uint32(0)
+	waiting, tokens := uint32(0), uint32(0)
 	for i := range c.Shares {
 		waiting += uint32(c.Shares[i].Waiting)
+		tokens += c.Shares[i].Tokens
 	}
 	if c.inUse() == 0 && waiting == 0 {
 		g.idle(index)
@@ -296,11 +297,11 @@ func (g *Gate) appendTenant(b []byte, index uint16, now int64) []byte {
 		delete(g.install.idle, index)
 	}
 	u := wire.Used{
-		Tenant: index, Pool: wire.AnyPool, Class: wire.AnyClass, InUse: c.inUse(), Waiting: waiting,
+		Tenant: index, Pool: wire.AnyPool, Class: wire.AnyClass, InUse: c.inUse(), Waiting: waiting, WaitingTokens: tokens,
 		Requests: c.SpentRequests, Tokens: c.SpentTokens, Refused: c.Refused,
 	}
-	if g.lease.level(now) == quota.Leased {
-		u.Slots = c.Slots
+	if g.lease.level(now) != quota.Alone {
+		u.Slots = c.Slots // it counts for as long as the floors
 	}
 	return wire.AppendUsed(b, &u)
 }

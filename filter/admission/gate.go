@@ -57,7 +57,7 @@ type Gate struct {
 	on       bool              // they are in force
 	seen     *policy.Admission // what the policy said last
 	enforce  [256]bool         // by pool
-	all, any bool              // pools that refuse
+	all      bool              // every pool refuses
 
 	metadata string // path of the property with the tenant
 
@@ -104,6 +104,7 @@ type tenant struct {
 	index          uint16
 	key            string
 	inUse, waiting uint16
+	tokens         uint32  // that the waiting ones need
 	dirty          bool    // the cell doesn't have this VM's share as it is
 	cost           float64 // share of its requests' tokens that was not cached, as of late
 }
@@ -137,7 +138,7 @@ func (g *Gate) Refresh(now int64) {
 
 func (g *Gate) configure(settings *policy.Admission) {
 	g.seen, g.on = settings, settings != nil
-	g.enforce, g.all, g.any = [256]bool{}, g.on, false
+	g.enforce, g.all = [256]bool{}, g.on
 	if !g.on {
 		return // requests under way still give back what they have
 	}
@@ -146,7 +147,6 @@ func (g *Gate) configure(settings *policy.Admission) {
 	for _, p := range g.fleet.PolicyPools() {
 		on := settings.Enforced(p.Name)
 		g.enforce[p.Index] = on
-		g.any = g.any || on
 		g.all = g.all && on
 	}
 	for _, p := range g.used {

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"github.com/warmpath/warmpath/filter/metrics"
-	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/quota"
 )
 
@@ -28,14 +27,7 @@ func (g *Gate) Arrive(t *Ticket, who Identity, now int64) quota.Reason {
 		return g.arriveBypass(t, now)
 	}
 	why, wait := g.takeTenant(t, now)
-	switch {
-	case why == quota.None:
-		return quota.None
-	case wait && g.any && !g.fleet.Off():
-		t.pending = quota.None // told to control when it waits in a queue
-		t.denied = why
-		return quota.None
-	case g.all && !g.fleet.Off():
+	if why != quota.None && !wait && g.all && !g.fleet.Off() {
 		g.refused(t, why, now)
 		return why
 	}
@@ -102,7 +94,7 @@ func (g *Gate) Enter(t *Ticket, owner Held, index uint8, bytes int, mayWait bool
 			g.would(t, quota.QueueWait)
 			result = g.takeSlot(t, nil, true, now)
 		}
-	} else if pending == quota.None && p.nobodyBefore(t.Class) {
+	} else if pending == quota.None && p.nobody(t.Class) {
 		result = g.takeSlot(t, nil, false, now)
 	} else if _, ok := g.readPool(p, now); !ok {
 		result = lost
@@ -137,19 +129,15 @@ func (g *Gate) Enter(t *Ticket, owner Held, index uint8, bytes int, mayWait bool
 	return Refused, t.denied
 }
 
-// nobodyBefore tells whether no request of this VM waits for what the class
-// would take.
-func (p *pool) nobodyBefore(class uint8) bool {
-	for _, q := range p.queues[:class+1] {
-		if q != nil && q.Best() != nil {
-			return false
-		}
-	}
-	return true
+// nobody tells whether no request of a class waits in this VM that could use a
+// slot.
+func (p *pool) nobody(class uint8) bool {
+	q := p.queues[class]
+	return q == nil || q.Best() == nil
 }
 
-// nobody tells whether no request of this VM waits for a slot that it could use.
-func (p *pool) nobody() bool { return p.nobodyBefore(policy.Classes - 1) }
+// empty tells the same of all classes.
+func (p *pool) empty() bool { return p.nobody(0) && p.nobody(1) && p.nobody(2) }
 
 // unblock lets those have another try who wait for their tenants' leases.
 func (p *pool) unblock() {
@@ -237,7 +225,7 @@ func (g *Gate) Done(t *Ticket, tokens int64, now int64) {
 // whole gateway.
 func (g *Gate) freed(p *pool, now int64) {
 	p.unblock()
-	g.publish(p, p.nobody(), now)
+	g.publish(p, p.empty(), now)
 	g.letIn(p, now)
 }
 

@@ -21,7 +21,7 @@ const (
 //
 //	offset size
 //	0      104  head
-//	104    24n  shares
+//	104    32n  shares
 type tenantCell struct {
 	tenantHead
 	Shares []tenantOf
@@ -77,6 +77,8 @@ type finish struct {
 //	14     2    0
 //	16     4    shared queue that wakes the VM, 0 none
 //	20     4    it counts until then though its row is silent, unix s, 0 not
+//	24     4    tokens to prefill of those that wait for a lease, as far as known
+//	28     4    0
 type tenantOf struct {
 	Nonce          uint64
 	Slot           uint16
@@ -84,6 +86,8 @@ type tenantOf struct {
 	_              uint16
 	Queue          uint32
 	Until          uint32
+	Tokens         uint32
+	_              uint32
 }
 
 func (c *tenantCell) decode(b []byte) bool {

@@ -76,7 +76,7 @@ func (g *Gate) putTenantShare(own *tenant, now int64) {
 	}
 	slot, _ := g.fleet.EnsureRow(now)
 	s := &c.Shares[at]
-	s.Slot, s.InUse, s.Waiting, s.Queue, s.Until = slot, own.inUse, own.waiting, g.queue, g.until()
+	s.Slot, s.InUse, s.Waiting, s.Queue, s.Until, s.Tokens = slot, own.inUse, own.waiting, g.queue, g.until(), own.tokens
 }
 
 // dropDeadTenants takes the shares of VMs that are gone out of the cell at hand.
@@ -128,30 +128,25 @@ func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
 	return why, wait
 }
 
-// tenantFits tells what a tenant's cell has for one more request.
-//
-// Cut off from control, the slots are this gateway's floor; rates are not shared
-// out in floors, and go on being counted, for control to settle later.
+// tenantFits tells what a tenant's cell has for one more request. Cut off from
+// control a tenant's lease counts on for as long as the floors; there will be no
+// more of it.
 func tenantFits(c *tenantCell, limits *policy.Tenant, level quota.Level) (why quota.Reason, wait bool) {
-	switch level {
-	case quota.Alone:
-		return quota.None, false
-	case quota.AtFloor:
-		if limits.Concurrency != policy.NoLimit && c.inUse() >= c.Floor {
-			return quota.NoLease, false
-		}
-		return quota.None, false
-	}
 	switch {
+	case level == quota.Alone:
+		return quota.None, false
 	case limits.Concurrency != policy.NoLimit && c.inUse() >= c.Slots:
 		all := uint64(c.Slots) >= uint64(limits.Concurrency)
-		return quota.TenantConcurrency, !all && c.Flags&wire.NoSlots == 0
+		why, wait = quota.TenantConcurrency, !all && c.Flags&wire.NoSlots == 0
 	case limits.RequestsPerMinute != policy.NoLimit && c.SpentRequests >= c.GrantedRequests:
-		return quota.TenantRequests, c.Flags&wire.NoRequests == 0
+		why, wait = quota.TenantRequests, c.Flags&wire.NoRequests == 0
 	case limits.UncachedTokensPerMinute != policy.NoLimit && c.SpentTokens >= c.GrantedTokens:
-		return quota.TenantTokens, c.Flags&wire.NoTokens == 0
+		why, wait = quota.TenantTokens, c.Flags&wire.NoTokens == 0
 	}
-	return quota.None, false
+	if wait && level == quota.AtFloor {
+		return quota.NoLease, false // what others have is not known
+	}
+	return why, wait
 }
 
 // refusedTenant counts a refusal where control sees it.
@@ -256,6 +251,7 @@ func (g *Gate) waitForTenant(t *Ticket, why quota.Reason, now int64) {
 	if t.pending == quota.None {
 		own := g.tenant(t.Tenant)
 		own.waiting++
+		own.tokens += t.need
 		g.change(own, now, func(*tenantCell) bool { return true }, func() {})
 	}
 	t.pending = why
@@ -266,6 +262,7 @@ func (g *Gate) waitedForTenant(t *Ticket, now int64) {
 		t.pending = quota.None
 		own := g.tenant(t.Tenant)
 		own.waiting--
+		own.tokens -= t.need
 		g.change(own, now, func(*tenantCell) bool { return true }, func() {})
 	}
 }

@@ -24,14 +24,10 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 		q = quota.NewQueue(limit.Requests, limit.Bytes)
 		p.queues[t.Class] = q
 	}
-	if !q.Room(bytes) {
+	if !q.Room(bytes) || !q.Fair(t.Tenant) {
 		return quota.QueueFull
 	}
 	// The cell at hand is the one that the slot was asked of.
-	if ahead := g.ahead(t.Class, t.need, now); ahead > limit.Deadline {
-		t.RetryAfter = clampSeconds(int64(ahead / time.Second))
-		return quota.QueueWait
-	}
 	q.Virtual = max(q.Virtual, g.cell.Virtual[t.Class])
 	own := g.tenant(t.Tenant)
 	t.waiter = quota.Waiter{
@@ -41,11 +37,19 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 	weight := g.limitsOf(t.Tenant).Weight
 	// The finish time is the gateway's: a tenant gets no more by having its
 	// connections in many VMs.
+	late := time.Duration(0)
 	done, _ := g.change(own, now, func(c *tenantCell) bool {
 		q.Remove(&t.waiter) // of a try before
+		if late = g.ahead(t, q.Ahead(c.finishOf(p.index, t.Class)), now); late > limit.Deadline {
+			return false
+		}
 		c.setFinish(p.index, t.Class, q.Push(&t.waiter, c.finishOf(p.index, t.Class), weight))
 		return true
 	}, func() {})
+	if late > limit.Deadline {
+		t.RetryAfter = clampSeconds(int64(late / time.Second))
+		return quota.QueueWait
+	}
 	if !done {
 		q.Remove(&t.waiter)
 		q.Push(&t.waiter, 0, weight)
@@ -54,28 +58,46 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 	return quota.None
 }
 
-// ahead is how long a request of a class would wait at the pool's prefill rate,
-// 0 where that isn't known.
-func (g *Gate) ahead(class uint8, need uint32, now int64) time.Duration {
+// ahead is how long a request would wait at the pool's prefill rate, with so much
+// work before it in this VM's queue, 0 where the rate isn't known. The other VMs'
+// queues of the class take their turns with this one, those of the classes above
+// come first.
+func (g *Gate) ahead(t *Ticket, work float64, now int64) time.Duration {
 	c := &g.cell
 	rate := c.Limits[whole].TokensPerSecond
 	if rate == 0 || g.level(now) != quota.Leased {
 		return 0
 	}
-	tokens := uint64(need)
+	tokens := work
 	for i := range c.Queues {
-		if c.Queues[i].Class <= class {
-			tokens += uint64(c.Queues[i].Tokens)
+		switch q := &c.Queues[i]; {
+		case q.Class < t.Class:
+			tokens += float64(q.Tokens)
+		case q.Class == t.Class:
+			tokens += min(work, float64(q.Tokens))
 		}
 	}
-	return time.Duration(tokens) * time.Second / time.Duration(rate)
+	return time.Duration((tokens + float64(t.need)) / float64(rate) * float64(time.Second))
 }
 
 // leave takes a request out of its queue.
 func (g *Gate) leave(t *Ticket, now int64) {
+	t.pool.queues[t.Class].Remove(&t.waiter)
+	g.left(t, now)
+}
+
+// left does what follows when a request has left its queue without a slot: what
+// was not served is not charged.
+func (g *Gate) left(t *Ticket, now int64) {
 	p := t.pool
-	p.queues[t.Class].Remove(&t.waiter)
 	p.waiting--
+	g.change(g.tenant(t.Tenant), now, func(c *tenantCell) bool {
+		at := c.finishOf(p.index, t.Class)
+		if at > 0 {
+			c.setFinish(p.index, t.Class, max(at-t.waiter.Cost(), 0))
+		}
+		return at > 0
+	}, func() {})
 	g.waitedForTenant(t, now)
 }
 
@@ -91,7 +113,7 @@ func (g *Gate) letIn(p *pool, now int64) {
 			break
 		}
 	}
-	g.publish(p, p.nobody(), now)
+	g.publish(p, p.empty(), now)
 }
 
 // letOne lets one request in, or turns one away, and tells whether it did.
@@ -123,9 +145,7 @@ func (g *Gate) letOne(p *pool, now int64) bool {
 				p.waiting--
 				g.admit(t, now)
 				return true
-			case behind:
-				return false
-			case full:
+			case behind, full: // perhaps the next class's turn
 			}
 			break
 		}
@@ -163,12 +183,11 @@ func (g *Gate) expire(p *pool, now int64) {
 		}
 		q.Expire(now, func(w *quota.Waiter) {
 			t := w.Owner.(*Ticket)
-			p.waiting--
 			why := quota.QueueTimeout
 			if t.pending != quota.None {
 				why = t.pending
 			}
-			g.waitedForTenant(t, now)
+			g.left(t, now)
 			g.turnAway(t, why, now)
 		})
 	}

@@ -14,6 +14,8 @@ const (
 	heartbeat = 2 * time.Second
 	// leaseBeat is the same where there is a lease to be renewed.
 	leaseBeat = 500 * time.Millisecond
+	// leastInterval bounds how soon control may ask for the next batch.
+	leastInterval = 50 * time.Millisecond
 	// batchBytes bounds a batch; what doesn't fit goes with the next.
 	batchBytes = 256 << 10
 	// batchTimeout ends a batch that control doesn't answer.
@@ -27,6 +29,7 @@ type batch struct {
 	deadline   int64
 	last       int64 // unix ns of the last attempt
 	notBefore  int64
+	sooner     time.Duration // control's wish for the time to the next, 0 none
 	failures   uint32
 	more       bool // chunks were left for the next batch
 
@@ -48,14 +51,14 @@ func (c *Courier) startBatch(now int64) {
 		b.open = false
 		c.batchFailed(now)
 	}
-	if !c.lease.held || b.open || now < b.notBefore || now-b.last < int64(c.config.Control.BatchInterval) {
+	if !c.lease.held || b.open || now < b.notBefore || now-b.last < int64(c.batchInterval()) {
 		return
 	}
 	beat := heartbeat
 	if c.gate.Active() {
 		beat = leaseBeat
 	}
-	if !c.pending() && !c.gate.Busy() && now-b.last < int64(beat) {
+	if !c.pending() && !c.gate.Busy() && b.sooner == 0 && now-b.last < int64(beat) {
 		return
 	}
 	b.last = now
@@ -77,6 +80,15 @@ func (c *Courier) startBatch(now int64) {
 		b.open = false
 		c.batchFailed(now)
 	}
+}
+
+// batchInterval is the least time between two batches: the configured one, or
+// less when control asks for it, as somebody waits for a lease.
+func (c *Courier) batchInterval() time.Duration {
+	if c.batch.sooner > 0 {
+		return c.batch.sooner
+	}
+	return c.config.Control.BatchInterval
 }
 
 // pending tells whether any VM has chunks that control doesn't.
@@ -199,6 +211,10 @@ func (c *Courier) takeAck(frame []byte, now int64) bool {
 				hints, err := wire.DecodeHints(s.Payload)
 				if err == nil {
 					c.batch.notBefore = now + int64(hint(hints.BatchMillis))
+					c.batch.sooner = 0
+					if d := hint(hints.BatchMillis); d > 0 && d < c.config.Control.BatchInterval {
+						c.batch.notBefore, c.batch.sooner = 0, max(d, leastInterval)
+					}
 					c.poll.notBefore = max(c.poll.notBefore, now+int64(hint(hints.PollMillis)))
 				}
 				return err
