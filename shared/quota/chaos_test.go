@@ -17,6 +17,25 @@ import (
 // some or all. Clocks run at rates of their own. Requests outlive every lease.
 //
 // What it checks at every take is the count that nobody in it can see: what is at the workers.
+//
+// Rules taken out one at a time, and how many of 1,000 runs broke then:
+//
+//	879  a silent gateway is gone when its lease is over
+//	628  a silent gateway's slots are not debited
+//	520  the classes of a gateway are bounded one by one, not their total
+//	407  a lease that may not have arrived takes the place of the one before
+//	284  a report older than the last one counts
+//	206  a ledger without a memory begins as if there had been none before
+//	137  a ledger with one grants before those that it remembers have reported
+//	128  and so for the slots of tenants
+//	100  floors end with the lease
+//	 68  what is in use beyond the lease is not debited
+//	 20  the first report of a successor ends its predecessor
+//	  2  a gateway takes the answer to another batch than the one under way
+//
+// None broke without the margin for clocks, or with leases that count from their receipt: slots of a
+// silent gateway come back by evidence, seconds after its lease, and not by its end. Nor when floors
+// were left out of the bound of silent gateways.
 type chaos struct {
 	t         testing.TB
 	rng       *rand.Rand
