@@ -111,6 +111,11 @@ func (g *gateway) wake() {
 
 // lease gives the pool so many slots, for any class.
 func (g *gateway) lease(t interface{ Fatal(...any) }, slots, small uint32) {
+	g.leaseOf(t, slots, small, [3]uint32{slots, slots, slots})
+}
+
+// leaseOf says how the classes share them.
+func (g *gateway) leaseOf(t interface{ Fatal(...any) }, slots, small uint32, parts [3]uint32) {
 	c := g.control.gate
 	usage := c.AppendUsage(nil, g.host.Clock)
 	u, _, err := wire.DecodeUsage(usage)
@@ -122,7 +127,11 @@ func (g *gateway) lease(t interface{ Fatal(...any) }, slots, small uint32) {
 		Nonce: u.Nonce, Term: 1, Sequence: g.sequence, Answers: u.Sequence, DurationMillis: 3_600_000, FloorMillis: 3_600_000, Tenants: u.Tenants,
 	})
 	for _, class := range []uint8{wire.AnyClass, 0, 1, 2} {
-		b = wire.AppendLease(b, &wire.Lease{Tenant: wire.WholeClass, Class: class, Slots: slots, PrefillTokens: wire.NoLimit})
+		n := slots
+		if class < wire.BypassClass {
+			n = parts[class]
+		}
+		b = wire.AppendLease(b, &wire.Lease{Tenant: wire.WholeClass, Class: class, Slots: n, PrefillTokens: wire.NoLimit})
 	}
 	b = wire.AppendLease(b, &wire.Lease{Tenant: 1, Pool: wire.AnyPool, Class: wire.AnyClass, Slots: small, Requests: wire.NoCredit, Tokens: wire.NoCredit})
 	if err := c.Install(b, g.host.Clock, g.host.Clock); err != nil {
@@ -338,6 +347,54 @@ func contains(list []int, v int) bool {
 		}
 	}
 	return false
+}
+
+// TestP1HasItsPartThoughP0Waits: of three slots one is P1's. It gets that before
+// P0 gets more than its own two, in whichever VMs they wait or arrive.
+func TestP1HasItsPartThoughP0Waits(t *testing.T) {
+	g, stop := newGateway(t, 2)
+	defer stop()
+	g.leaseOf(t, 3, 2, [3]uint32{2, 1, 0})
+	var running []*request
+	for range 3 { // P0 uses what P1 leaves
+		running = append(running, g.arrive(g.vms[0], 0, 0, 400))
+	}
+	p0, p1 := g.arrive(g.vms[0], 0, 0, 400), g.arrive(g.vms[1], 0, 1, 400)
+	if !running[2].running || !p0.waiting || !p1.waiting {
+		t.Fatal("the slots are not in use")
+	}
+	g.end(running[0])
+	late := g.arrive(g.vms[0], 0, 0, 400) // comes before P1's VM has looked
+	g.wake()
+	if !p1.running || p0.running || late.running {
+		t.Fatalf("P0 got P1's slot: %v %v %v", p1.running, p0.running, late.running)
+	}
+	g.end(running[1])
+	g.wake()
+	if !p0.running {
+		t.Fatal("P0 has not got its own")
+	}
+}
+
+// TestAFloodLeavesRoomForOthers: a tenant has as many waiting as there is room
+// left; another's request still finds a place.
+func TestAFloodLeavesRoomForOthers(t *testing.T) {
+	g, stop := newGateway(t, 1)
+	defer stop()
+	g.lease(t, 1, 2)
+	g.arrive(g.vms[0], 0, 1, 400)
+	waiting := 0
+	for range 7 {
+		if r := g.arrive(g.vms[0], 0, 1, 400); r.waiting {
+			waiting++
+		} else if r.refused != quota.QueueFull {
+			t.Fatalf("refused with %v", r.refused)
+		}
+	}
+	other := g.arrive(g.vms[0], 2, 1, 400)
+	if waiting == 0 || waiting > 4 || !other.waiting {
+		t.Fatalf("%d of the flood wait in a queue of 5; another's does: %v", waiting, other.waiting)
+	}
 }
 
 // TestACrashedVMsWaiterHoldsNobodyUp: the VM that was woken is dead. The others

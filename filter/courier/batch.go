@@ -193,6 +193,7 @@ func (c *Courier) batchAnswered(status, size int) {
 
 // takeAck notes what control has, and what it asks for.
 func (c *Courier) takeAck(frame []byte, now int64) bool {
+	c.batch.sooner = 0
 	header, err := wire.DecodeHeader(frame)
 	if err == nil && header.Kind != wire.Ack {
 		err = &wire.Error{Offset: 4, What: "frame: not an ack"}
@@ -211,7 +212,6 @@ func (c *Courier) takeAck(frame []byte, now int64) bool {
 				hints, err := wire.DecodeHints(s.Payload)
 				if err == nil {
 					c.batch.notBefore = now + int64(hint(hints.BatchMillis))
-					c.batch.sooner = 0
 					if d := hint(hints.BatchMillis); d > 0 && d < c.config.Control.BatchInterval {
 						c.batch.notBefore, c.batch.sooner = 0, max(d, leastInterval)
 					}

@@ -238,6 +238,38 @@ func TestVMsThatTrapAnywhereGiveBackWhatTheyHeld(t *testing.T) {
 	}
 }
 
+// TestBatchesComeSoonerWhileControlAsksForIt: somebody waits for a lease, and
+// control wants to know at once what has become free.
+func TestBatchesComeSoonerWhileControlAsksForIt(t *testing.T) {
+	p := start(t, modules.full, `{}`, 1)
+	p.control.leases.settings = limited
+	p.control.changed()
+	p.advance(2 * time.Second)
+	second := func() int {
+		before := p.control.requests["/v1/batch"]
+		p.advance(time.Second)
+		return p.control.requests["/v1/batch"] - before
+	}
+	if n := second(); n > 3 {
+		t.Fatalf("%d batches in a second in which nothing happens", n)
+	}
+	p.control.hurry = 100
+	p.advance(time.Second)
+	if n := second(); n < 8 {
+		t.Fatalf("%d batches in a second, asked for ten", n)
+	}
+	p.control.hurry = 1 // not more than twenty
+	p.advance(time.Second)
+	if n := second(); n > 21 {
+		t.Fatalf("%d batches in a second", n)
+	}
+	p.control.hurry = 0
+	p.advance(time.Second)
+	if n := second(); n > 3 {
+		t.Fatalf("%d batches in a second when nobody asks any more", n)
+	}
+}
+
 // playAlone is play without an explorer.
 func (a *admissions) playAlone() {
 	vm := a.rng.IntN(len(a.fleet.Workers))

@@ -41,6 +41,7 @@ type control struct {
 	vocabularies map[string][]byte // by hash
 	ready        map[string]wire.Ready
 	leases       leases
+	hurry        uint32 // HINTS: the next batch in so many ms, 0 no word
 }
 
 type worker struct {
@@ -352,6 +353,9 @@ func (c *control) batch(frame []byte) []byte {
 	out = wire.EndSection(out, mark)
 	if usage != nil {
 		out = c.leases.answer(out, usage)
+	}
+	if c.hurry > 0 {
+		out = wire.AppendSection(out, wire.SectionHints, wire.AppendHints(nil, wire.Hints{BatchMillis: c.hurry}))
 	}
 	return out
 }
