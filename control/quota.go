@@ -54,7 +54,7 @@ type quotaBook struct {
 func (s *Service) startAdmission(now time.Time) {
 	memory := s.recall()
 	s.quota.numbers, s.quota.known = memory.Tenants, maps.Clone(memory.Tenants)
-	s.admission = admission.New(admission.Config{Now: now, Remembered: memory.Gateways, Joined: s.remember})
+	s.admission = admission.New(admission.Config{Now: now, Remembered: memory.Gateways, Remember: s.remember})
 	s.ingest.Admission = s.admission.Batch
 }
 

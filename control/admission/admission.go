@@ -9,6 +9,7 @@
 package admission
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -42,9 +43,9 @@ type Config struct {
 	// Remembered are the gateways of the service before this one; nil when that is not known, empty
 	// for none.
 	Remembered []Process
-	// Joined is called after a process has reported for the first time and before it gets its
-	// first lease: what Processes lists then has to be remembered. An error keeps the lease back.
-	Joined func([]Process) error
+	// Remember is told who has to be remembered: when a process has reported for the first time,
+	// before it gets its first lease, which an error keeps back; and when one is forgotten.
+	Remember func([]Process) error
 }
 
 // Admission is the ledger of a control service. Safe for concurrent use.
@@ -235,10 +236,10 @@ func (a *Admission) join(p Process) error {
 		return nil
 	}
 	a.joined[p] = true
-	if a.cfg.Joined == nil {
+	if a.cfg.Remember == nil {
 		return nil
 	}
-	if err := a.cfg.Joined(a.processes()); err != nil {
+	if err := a.cfg.Remember(a.processes()); err != nil {
 		delete(a.joined, p)
 		return err
 	}
@@ -324,10 +325,11 @@ func (a *Admission) prune(now time.Time) {
 	for _, g := range a.ledger.Gateways(a.at(now)) {
 		known[Process{g.Name, g.Nonce}] = true
 	}
-	for p := range a.joined {
-		if !known[p] {
-			delete(a.joined, p)
-		}
+	before := len(a.joined)
+	maps.DeleteFunc(a.joined, func(p Process, _ bool) bool { return !known[p] })
+	if len(a.joined) < before && a.cfg.Remember != nil {
+		// Failing leaves one too many behind, which costs the next ledger some patience.
+		_ = a.cfg.Remember(a.processes())
 	}
 	nonces := map[uint64]bool{}
 	for p := range known {

@@ -35,7 +35,7 @@ func usage(sequence uint64) []byte {
 func TestNobodyGetsALeaseBeforeTheFleetIsKnownAndTheGatewayIsRemembered(t *testing.T) {
 	full := errors.New("disk full")
 	var remembered []Process
-	a := ledger(t, Config{Joined: func(p []Process) error { remembered = p; return full }}, `{}`)
+	a := ledger(t, Config{Remember: func(p []Process) error { remembered = p; return full }}, `{}`)
 	if ack, err := a.Batch("gw", usage(1), nil, begin, nil); err != nil || len(ack) > 0 {
 		t.Errorf("%x %v before the fleet is known", ack, err)
 	}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/warmpath/warmpath/control"
+	"github.com/warmpath/warmpath/control/api"
+)
+
+// settingsFile writes settings of admission.
+func settingsFile(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "admission.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestQuotaIsSetShownAndWatched(t *testing.T) {
+	s, _ := runControl(t, control.Config{}, 2)
+	ask := func(args ...string) (int, string, string) {
+		return warmpath(append(append([]string{"quota"}, args...), "--control", s.URL())...)
+	}
+	if code, out, errs := ask("show"); code != 0 || !strings.Contains(out, "no admission") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if code, _, errs := ask("watch", "--count", "1"); code == 0 || !strings.Contains(errs, "quota set") {
+		t.Errorf("%d %s", code, errs)
+	}
+	file := settingsFile(t, "tenants: {acme: {concurrency: 3}}\n")
+	code, out, errs := ask("set", file, "--dry-run")
+	if code != 0 || !strings.Contains(out, "admission.tenants.acme.concurrency") || !strings.Contains(out, "would change") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if q := s.Quota(false); q.Enabled {
+		t.Error("a dry run changed something")
+	}
+	if code, out, errs := ask("set", file); code != 0 || !strings.Contains(out, "1 settings changed") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if code, out, errs := ask("set", file); code != 0 || !strings.Contains(out, "nothing changed") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if code, out, errs := ask("show"); code != 0 || !strings.Contains(out, "POOL") || !strings.Contains(out, "p1") || !strings.Contains(out, "observed") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	code, out, errs = ask("show", "--json")
+	var q api.Quota
+	if err := json.Unmarshal([]byte(out), &q); code != 0 || err != nil || !q.Enabled || len(q.Pools) != 1 {
+		t.Errorf("%d %v %s%s", code, err, out, errs)
+	}
+	if code, out, errs := ask("watch", "--count", "2", "--interval", "100ms", "--pool", q.Pools[0].Name); code != 0 || strings.Count(out, "\n") != 3 {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+}
+
+func TestQuotaSaysWhatToDo(t *testing.T) {
+	s, _ := runControl(t, control.Config{}, 1)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"set", settingsFile(t, "tenants:\n  acme: {concurrency: 0}\n")}, "admission:2:10: admission.tenants.acme.concurrency: out of range: 0 (give a number from 1"},
+		{[]string{"set", settingsFile(t, "tenats: {}")}, "unknown key"},
+		{[]string{"set", settingsFile(t, "- a\n")}, "not an object"},
+		{[]string{"set", "nowhere.yaml"}, "nowhere.yaml"},
+		{[]string{"watch", "--interval", "1ms"}, "100ms or more"},
+	} {
+		code, _, errs := warmpath(append(append([]string{"quota"}, c.args...), "--control", s.URL())...)
+		if code == 0 || !strings.Contains(errs, c.want) {
+			t.Errorf("%v: %d, want %q: %s", c.args, code, c.want, errs)
+		}
+	}
+	if code, _, errs := warmpath("quota", "show", "--control", "http://127.0.0.1:1"); code == 0 || !strings.Contains(errs, "is it running") {
+		t.Errorf("%d %s", code, errs)
+	}
+}
+
+func TestTheAdmissionScenariosAreListedAndPlayed(t *testing.T) {
+	if code, out, errs := warmpath("sim", "admission", "--list"); code != 0 || !strings.Contains(out, "stampede") || !strings.Contains(out, "nodes") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if code, _, errs := warmpath("sim", "admission", "nope"); code == 0 || !strings.Contains(errs, "stampede") {
+		t.Errorf("%d %s", code, errs)
+	}
+	folder := t.TempDir()
+	code, out, errs := warmpath("sim", "admission", "quota", "--charts", folder)
+	if code != 0 || !strings.Contains(out, "holds") || strings.Contains(out, "MISSED") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if files, _ := filepath.Glob(filepath.Join(folder, "quota-quota-*.svg")); len(files) != 3 {
+		t.Errorf("%v", files)
+	}
+}
