@@ -42,7 +42,6 @@ type GatewayPool struct {
 	Pool                         uint8
 	Granted, Floor, InUse, Debit uint32
 	Waiting                      uint32
-	Demand                       float64
 }
 
 // TenantStatus is a tenant as the ledger sees it. Slots and credits are of tenants with limits.
@@ -101,7 +100,6 @@ func (l *Ledger) Gateways(now int64) []GatewayStatus {
 			of := GatewayPool{Pool: p.Index, Granted: h.granted, Floor: h.floor, InUse: h.inUse, Debit: uint32(h.debit())}
 			for c := range h.class {
 				of.Waiting += h.class[c].waiting
-				of.Demand += h.demand[c]
 			}
 			s.Pools = append(s.Pools, of)
 		}
