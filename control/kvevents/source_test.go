@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"bytes"
 	"os"
 	"testing"
 
@@ -145,18 +146,24 @@ func TestALateReplayNeverBringsBackWhatWasRemoved(t *testing.T) {
 }
 
 func TestAPeerThatIsNoEngineIsRefused(t *testing.T) {
-	e := newEngine(t)
-	endpoint := e.endpoint()
-	endpoint.Replay = ""
-	s, told := follow(t, e, endpoint, newLedger())
-	e.mu.Lock()
-	_ = e.conns[0]
-	_, _ = e.conns[0].Write([]byte{2, 0xff, 0, 0, 0, 0, 0, 0, 0}) // a frame of 2^63 bytes and more
-	e.mu.Unlock()
-	<-e.joined // again
-	e.publish(prompt(1, 0), false)
-	if st := until(t, s, told, "the batch after", func(st SourceStatus) bool { return st.Next == 1 }); st.Reconnects != 1 {
-		t.Errorf("%+v", st)
+	for name, sent := range map[string][]byte{
+		"a frame of 2^63 bytes and more": {2, 0xff, 0, 0, 0, 0, 0, 0, 0},
+		"a message without an end":       bytes.Repeat(append([]byte{3, 0, 0, 0, 0, 0, 16, 0, 0}, make([]byte, 1<<20)...), 40),
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			endpoint := e.endpoint()
+			endpoint.Replay = ""
+			s, told := follow(t, e, endpoint, newLedger())
+			e.mu.Lock()
+			_, _ = e.conns[0].Write(sent) // it may be cut off before all is written
+			e.mu.Unlock()
+			<-e.joined // again
+			e.publish(prompt(1, 0), false)
+			if st := until(t, s, told, "the batch after", func(st SourceStatus) bool { return st.Next == 1 }); st.Reconnects != 1 {
+				t.Errorf("%+v", st)
+			}
+		})
 	}
 }
 

@@ -75,16 +75,23 @@ func (c *connection) message() (seq uint64, payload []byte, end bool, err error)
 	}
 }
 
-// guard refuses frames that are too long before the library makes room for them,
-// and reads ahead.
+// guard refuses frames and messages that are too long before the library makes
+// room for them, and reads ahead.
 type guard struct {
 	net.Conn
 	r        *bufio.Reader
 	greeting int    // bytes until the first frame
 	left     uint64 // bytes of the current frame, its header included
+	message  uint64 // bytes of the current message up to the end of that frame
 }
 
-var errFrame = errors.New("a frame is longer than any batch of events")
+// Flags of a frame.
+const (
+	frameMore = 1 << iota // another frame of the message follows
+	frameLong             // its length has 8 bytes
+)
+
+var errFrame = errors.New("a message is longer than any batch of events")
 
 func (g *guard) Read(p []byte) (int, error) {
 	if g.greeting > 0 {
@@ -97,8 +104,9 @@ func (g *guard) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		flags := head[0]
 		g.left = 2 + uint64(head[1])
-		if head[0]&2 != 0 { // a long frame
+		if flags&frameLong != 0 {
 			if head, err = g.r.Peek(9); err != nil {
 				return 0, err
 			}
@@ -107,6 +115,12 @@ func (g *guard) Read(p []byte) (int, error) {
 				return 0, errFrame
 			}
 			g.left = 9 + size
+		}
+		if g.message += g.left; g.message > MaxPayloadBytes+64<<10 { // topic and number are short
+			return 0, errFrame
+		}
+		if flags&frameMore == 0 {
+			g.message = 0
 		}
 	}
 	n, err := g.r.Read(p[:min(uint64(len(p)), g.left)])
