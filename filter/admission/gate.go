@@ -18,7 +18,6 @@
 package admission
 
 import (
-	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
@@ -143,7 +142,7 @@ func (g *Gate) configure(settings *policy.Admission) {
 		return // requests under way still give back what they have
 	}
 	g.settings = settings
-	g.metadata = metadataPath + strings.Join(settings.Metadata, "\x00")
+	g.metadata = metadataOf(settings)
 	for _, p := range g.fleet.PolicyPools() {
 		on := settings.Enforced(p.Name)
 		g.enforce[p.Index] = on

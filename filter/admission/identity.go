@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"strings"
 	"unsafe"
 
 	"github.com/warmpath/warmpath/filter/abi"
@@ -65,6 +66,11 @@ func (g *Gate) Identify(headers abi.Pairs) Identity {
 	}
 	who.Bypass = secret != nil && a.BypassSecret != nil && sameSum(sum256(secret), a.BypassSecret)
 	return who
+}
+
+// metadataOf is the path of the property that has the tenant's name.
+func metadataOf(a *policy.Admission) string {
+	return metadataPath + strings.Join(a.Metadata, "\x00")
 }
 
 // cutBearer takes the token out of an authorization header.
