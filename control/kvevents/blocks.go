@@ -241,8 +241,8 @@ func (m *Map) add(hash uint64, parent uint32) uint32 {
 }
 
 // put makes a known block lie in a medium. Engines don't merge what they have
-// computed twice (the last block of a prompt that ends at its edge, prompts that
-// began side by side): one name, several blocks, and each goes with an event of
+// computed twice (the last block of a prompt that ends at its edge, answers that
+// come out alike): one name, several blocks, and each goes with an event of
 // its own. What is told twice is told on, should the sink have lost it.
 func (m *Map) put(id uint32, medium Medium) {
 	n := m.nodes.at(id)

@@ -366,8 +366,7 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 }
 
 // TestABlockThatWasComputedTwiceGoesWithTheLastOfItsCopies: vLLM doesn't merge
-// equal blocks. Of a hot prefix that two prompts brought at the same time it uses
-// one copy for ever, and evicts the other.
+// equal blocks. It goes on hitting one copy, and evicts the other.
 func TestABlockThatWasComputedTwiceGoesWithTheLastOfItsCopies(t *testing.T) {
 	held := newLedger()
 	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, held)
