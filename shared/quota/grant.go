@@ -68,10 +68,10 @@ func (g *Grant) MayPrefill(u *Use, class int) bool {
 	return may(g.Total.Prefill, &granted, &used, class)
 }
 
-// may decides for one resource whether there is room for one more. Each class is charged to its
-// own part first and then to the parts of the classes below it; a class may take what doesn't make
-// more of the use uncovered. So a class whose part was taken away drains without standing in the
-// way of the others.
+// may decides for one resource whether there is room for one more. A class may take its own part.
+// Beyond it, each class is charged to its own part first and then to the parts of the classes below
+// it, and may take what doesn't make more of the use uncovered. So a class whose part was taken away
+// drains without standing in the way of the others.
 func may(total uint32, granted, used *[policy.Classes]uint32, class int) bool {
 	if total == NoLimit {
 		return true
@@ -86,7 +86,7 @@ func may(total uint32, granted, used *[policy.Classes]uint32, class int) bool {
 			above = max(above, suffix)
 		}
 	}
-	return inUse < int64(total) && (class == 0 || above < uncovered)
+	return inUse < int64(total) && (class == 0 || used[class] < granted[class] || above < uncovered)
 }
 
 // sub is a - b, and 0 where that is negative.

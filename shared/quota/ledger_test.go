@@ -129,9 +129,17 @@ func TestAClassWhosePartWasTakenDrainsWithoutStandingInTheWay(t *testing.T) {
 	if g.MaySlot(&u, 2) || !g.MaySlot(&u, 1) || !g.MaySlot(&u, 0) {
 		t.Error("P2 takes, or others don't")
 	}
-	u.Class[0].Slots = 8 // three of them are P1's
-	if g.Total.Slots = 20; g.MaySlot(&u, 1) || !g.MaySlot(&u, 0) {
-		t.Error("P1 takes what P0 has borrowed")
+	g.Class[2].Slots = 2
+	u = Use{Class: [3]Part{{Slots: 8}, {}, {}}} // three of them are P1's
+	if g.Total.Slots = 20; !g.MaySlot(&u, 1) || !g.MaySlot(&u, 0) {
+		t.Error("P1 doesn't get its own part back")
+	}
+	if u.Class[0].Slots = 10; !g.MaySlot(&u, 1) || !g.MaySlot(&u, 2) {
+		t.Error("who has not got its own part is refused while the total has room")
+	}
+	u.Class[1].Slots, u.Class[2].Slots = 3, 2
+	if g.MaySlot(&u, 1) || g.MaySlot(&u, 2) || !g.MaySlot(&u, 0) {
+		t.Error("the total's rest is P0's")
 	}
 	floor := Grant{Floor: 2, ClassFloor: [3]uint32{2, 1, 0}}
 	at := floor.AtFloor()
