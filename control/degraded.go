@@ -56,9 +56,6 @@ func degraded(w *discovery.Worker, a *api.Worker) []string {
 	if w.CapacityAssumed {
 		say("capacity unknown: %d tokens are assumed (set capacity_tokens)", w.CapacityTokens)
 	}
-	if w.MaxRunning == 0 {
-		say("batch limit unknown: its load is the share of the cache in use alone (set max_running)")
-	}
 	if a.Trust < lowTrust && a.Ref != 0 {
 		say("trust %.2f: of %.1f answers of the last minute %.1f had what had been proven", a.Trust, a.Asked, a.Came)
 	}
@@ -83,6 +80,16 @@ func degraded(w *discovery.Worker, a *api.Worker) []string {
 	}
 	if a.EvictSeconds > 0 {
 		say("%.0f %% of its cache goes within %.1f s: %s", 100*a.EvictShare, a.EvictSeconds, a.EvictReason)
+	}
+	return out
+}
+
+// hints lists what a setting would make better. Nothing is wrong without it: no
+// engine's metrics tell a batch limit, so every worker would be degraded.
+func hints(w *discovery.Worker) []string {
+	out := []string{}
+	if w.MaxRunning == 0 {
+		out = append(out, "batch limit unknown: its load is the share of the cache in use alone (set max_running in the worker list, or the agent's --max-running)")
 	}
 	return out
 }

@@ -29,7 +29,7 @@ func TestEveryShortcomingIsNamedWithItsReason(t *testing.T) {
 		"asleep":           {func(w *discovery.Worker, _ *api.Worker) { w.Load.Asleep = true }, "asleep"},
 		"caching off":      {func(w *discovery.Worker, _ *api.Worker) { w.CachingOff = true }, "prefix caching is off"},
 		"capacity":         {func(w *discovery.Worker, _ *api.Worker) { w.CapacityAssumed, w.CapacityTokens = true, 1000 }, "capacity unknown: 1000 tokens"},
-		"batch limit":      {func(w *discovery.Worker, _ *api.Worker) { w.MaxRunning = 0 }, "batch limit unknown"},
+		"batch limit":      {func(w *discovery.Worker, _ *api.Worker) { w.MaxRunning = 0 }, ""}, // a hint
 		"trust":            {func(_ *discovery.Worker, a *api.Worker) { a.Trust, a.Asked, a.Came = 0.5, 4.2, 0.6 }, "trust 0.50: of 4.2 answers of the last minute 0.6 had"},
 		"no ref yet":       {func(_ *discovery.Worker, a *api.Worker) { a.Ref, a.Trust = 0, 0 }, ""},
 		"usage":            {func(_ *discovery.Worker, a *api.Worker) { a.Hits.Unnamed = 20 }, "the last 20 answers didn't name"},
@@ -49,6 +49,18 @@ func TestEveryShortcomingIsNamedWithItsReason(t *testing.T) {
 		got := degraded(&w, &a)
 		if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want)) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestAnUnsetBatchLimitIsAHintAndNothingWrong(t *testing.T) {
+	for limit, want := range map[int]string{0: "set max_running", 8: ""} {
+		w := discovery.Worker{Spec: discovery.Spec{MaxRunning: limit}, State: discovery.Healthy, Load: discovery.Load{Known: true}, LoadAt: time.Unix(1, 0)}
+		if got := strings.Join(hints(&w), "; "); !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("limit %d: %q", limit, got)
+		}
+		if got := degraded(&w, &api.Worker{}); len(got) > 0 {
+			t.Errorf("limit %d: %q", limit, got)
 		}
 	}
 }

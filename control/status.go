@@ -56,7 +56,7 @@ func (s *Service) Status() api.Status {
 		if w.EvictUntil.After(now) {
 			a.EvictSeconds, a.EvictShare, a.EvictReason = w.EvictUntil.Sub(now).Seconds(), w.EvictShare, w.EvictWhy
 		}
-		a.Truth, a.Degraded = truthOf(&a), degraded(&w, &a)
+		a.Truth, a.Degraded, a.Hints = truthOf(&a), degraded(&w, &a), hints(&w)
 		out.Workers = append(out.Workers, a)
 	}
 	for _, l := range s.lists.Status() {

@@ -111,7 +111,8 @@ func (d *diagnosis) workers(s *api.Status) {
 		case len(w.Degraded) > 0:
 			d.warn("control.workers", w.Address, strings.Join(w.Degraded, "; "), "the reasons say what is missing; docs/operations.md has each")
 		default:
-			d.ok("control.workers", w.Address, "%s, truth from %s, %d entries, trust %.2f", w.State, w.Truth, w.Entries, w.Trust)
+			seen := fmt.Sprintf("%s, truth from %s, %d entries, trust %.2f", w.State, w.Truth, w.Entries, w.Trust)
+			d.add(OK, "control.workers", w.Address, seen, strings.Join(w.Hints, "; "))
 		}
 	}
 }

@@ -155,6 +155,10 @@ func TestTheControlServiceNamesItsEnginesAndWhatItMisses(t *testing.T) {
 	want(t, checks, "control.state", "http", Warn, "no state file")
 	want(t, checks, "control.gateways", "", Fail, "no gateway")
 	want(t, checks, "control.workers", "127.0.0.1:1", Fail, "down")
+	want(t, checks, "control.workers", address, OK, "healthy")
+	if !slices.ContainsFunc(checks, func(c Check) bool { return c.Target == address && strings.Contains(c.Remedy, "set max_running") }) {
+		t.Errorf("the batch limit is not asked for: %+v", checks)
+	}
 	want(t, checks, "engine.reachable", address, OK, "200")
 	want(t, checks, "engine.reachable", "127.0.0.1:1", Fail, "refused")
 	if !Failed(checks) {

@@ -96,17 +96,33 @@ func (s *tableSummary) print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	first := true
-	for i := range s.Workers {
-		for _, reason := range s.Workers[i].Degraded {
-			if first {
-				fmt.Fprintln(w, "\ndegraded:")
-				first = false
+	printReasons(w, "degraded", s.Workers, func(a *api.Worker) []string { return a.Degraded })
+	printReasons(w, "hints", s.Workers, func(a *api.Worker) []string { return a.Hints })
+	return nil
+}
+
+// printReasons lists each reason once, with the first worker that has it.
+func printReasons(w io.Writer, title string, workers []api.Worker, of func(*api.Worker) []string) {
+	having := map[string][]string{}
+	var order []string
+	for i := range workers {
+		for _, reason := range of(&workers[i]) {
+			if having[reason] == nil {
+				order = append(order, reason)
 			}
-			fmt.Fprintf(w, "  %s: %s\n", s.Workers[i].Address, reason)
+			having[reason] = append(having[reason], workers[i].Address)
 		}
 	}
-	return nil
+	if len(order) > 0 {
+		fmt.Fprintf(w, "\n%s:\n", title)
+	}
+	for _, reason := range order {
+		who := having[reason][0]
+		if more := len(having[reason]) - 1; more > 0 {
+			who += fmt.Sprintf(" and %d more", more)
+		}
+		fmt.Fprintf(w, "  %s: %s\n", who, reason)
+	}
 }
 
 // eventsText is the columns events, matched, gaps and age of a worker.

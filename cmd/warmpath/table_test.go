@@ -144,6 +144,20 @@ func TestTableSaysWhatToDoWhenItCannotAnswer(t *testing.T) {
 	}
 }
 
+func TestHintsAreListedOnceAndDegradeNobody(t *testing.T) {
+	w := func(address string, degraded ...string) api.Worker {
+		return api.Worker{Address: address, Pool: "p", Degraded: degraded, Hints: []string{"set it"}}
+	}
+	sum, err := summarize(&api.Status{Workers: []api.Worker{w("c"), w("a", "asleep"), w("b")}}, "")
+	if err != nil || sum.Pools[0].Degraded != 1 {
+		t.Fatal(err, sum.Pools)
+	}
+	var out strings.Builder
+	if err := sum.print(&out); err != nil || !strings.HasSuffix(out.String(), "\n\ndegraded:\n  a: asleep\n\nhints:\n  a and 2 more: set it\n") {
+		t.Errorf("%v %s", err, out.String())
+	}
+}
+
 func TestAWorkersEventsAreToldInItsRow(t *testing.T) {
 	w := api.Worker{Truth: "events", Events: &api.Events{Source: "connected", Events: 12, Held: 7, Blocks: 8, Gaps: 1, Lost: 2, Age: 0.25}}
 	if got, want := eventsText(&w), "12\t7 of 8 blocks\t1 (2 lost)\t300ms"; got != want {

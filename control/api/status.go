@@ -137,6 +137,9 @@ type Worker struct {
 	Truth string `json:"truth"`
 	// Degraded lists what is wrong or missing, each with its reason.
 	Degraded []string `json:"degraded"`
+	// Hints lists settings that would make it better known; nothing is wrong
+	// without them.
+	Hints []string `json:"hints"`
 	// Asked is how many answers could prove something in the last minute, Came how
 	// many of them did: what Trust rests on.
 	Asked float64 `json:"trust_asked"`
