@@ -189,7 +189,7 @@ func idle() Scenario {
 // equal: tenants of one weight get the same, whatever each asks for.
 func equal() Scenario {
 	return Scenario{
-		Name: "equal", About: "ten tenants of equal weight ask for one and a half to six times their parts; one comes by one gateway only",
+		Name: "equal", About: "ten tenants of equal weight ask for one and a half to six times their parts; in a second run one of them comes by one gateway only",
 		Runs: func(seed uint64) []Named {
 			var flows, unequal []Flow
 			for i := range 10 {
