@@ -39,6 +39,7 @@ type publisher struct {
 	listener    net.Listener
 	mu          sync.Mutex
 	subscribers []*zmq4.Conn
+	joined      chan struct{}
 }
 
 func newPublisher(t *testing.T) *publisher {
@@ -46,7 +47,7 @@ func newPublisher(t *testing.T) *publisher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &publisher{listener: l}
+	p := &publisher{listener: l, joined: make(chan struct{}, 16)}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -67,6 +68,10 @@ func newPublisher(t *testing.T) *publisher {
 				p.mu.Lock()
 				p.subscribers = append(p.subscribers, z)
 				p.mu.Unlock()
+				select {
+				case p.joined <- struct{}{}:
+				default: // nobody waits for so many
+				}
 				_, _ = z.RecvMsg() // until it is closed
 			})
 		}

@@ -50,8 +50,9 @@ func (s *Service) removals(w *discovery.Worker) (removed, capacity float64) {
 		sources := f.sources
 		f.mu.Unlock()
 		for _, source := range sources {
-			m := source.Status().Map
-			removed += float64(m.Removed) * float64(m.BlockTokens)
+			// What a replay told is of any time; it would look like all of it at once.
+			st := source.Status()
+			removed += float64(st.Map.Removed-st.RemovedLate) * float64(st.Map.BlockTokens)
 		}
 	case w.Load.RemovalsKnown:
 		removed = w.Load.RemovedTokens

@@ -1,13 +1,24 @@
 package control
 
 import (
+	"context"
+	"encoding/binary"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-zeromq/zmq4"
+	"github.com/go-zeromq/zmq4/security/null"
+
 	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/eviction"
+	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/control/kvevents"
 )
 
 func TestAMassEvictionSinksTheWorthOfACacheUntilItIsOver(t *testing.T) {
@@ -66,5 +77,104 @@ func TestAMassEvictionSinksTheWorthOfACacheUntilItIsOver(t *testing.T) {
 				t.Errorf("%s: a notice that doesn't end: %+v", name, l)
 			}
 		})
+	}
+}
+
+// replaying is an engine's replay socket, which has these batches for whoever
+// asks first.
+func replaying(t *testing.T, batches [][]byte) (address string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		z, err := zmq4.Open(c, null.Security(), zmq4.Router, nil, true, nil)
+		if err != nil {
+			return
+		}
+		if _, err := z.RecvMsg(); err != nil {
+			return
+		}
+		send := func(seq int, payload []byte) {
+			_ = z.SendMsg(zmq4.NewMsgFrom(nil, binary.BigEndian.AppendUint64(nil, uint64(seq)), payload))
+		}
+		for seq, b := range batches {
+			send(seq, b)
+		}
+		send(-1, nil)
+		_, _ = z.RecvMsg() // until it is closed
+	})
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	return l.Addr().String()
+}
+
+// A full cache has removed as much as it has stored, over hours. A replay tells
+// all of that in a moment.
+func TestOldRemovalsInAReplayAreNoMassEviction(t *testing.T) {
+	const turns, blocks, size = 50, 8, 16
+	var batches [][]byte
+	add := func(event []any) { batches = append(batches, eventBatch(float64(len(batches)+1), event)) }
+	for turn := range turns + 1 {
+		var hashes, tokens []any
+		for i := range blocks {
+			hashes = append(hashes, turn*blocks+i+1)
+		}
+		for i := range blocks * size {
+			tokens = append(tokens, turn*blocks*size+i)
+		}
+		add([]any{"BlockStored", hashes, nil, tokens, size, nil, "GPU"})
+		add([]any{"BlockRemoved", hashes, "GPU"})
+	}
+	old, live := batches[:2*turns], batches[2*turns:]
+
+	p := newPublisher(t)
+	x := index.New(index.Config{})
+	x.AddWorker(index.WorkerSpec{Ref: 1, Pool: "default", CapacityTokens: 1000})
+	told := make(chan struct{}, 16)
+	source := kvevents.NewSource(
+		kvevents.Endpoint{Events: "tcp://" + p.listener.Addr().String(), Replay: "tcp://" + replaying(t, old), Topic: "kv"},
+		kvevents.Config{Pool: "default", Models: []string{"tiny"}}, &sink{index: x, ref: 1}, func() { told <- struct{}{} }, slog.New(slog.DiscardHandler))
+	s := &Service{feeds: feeds{byRef: map[uint16]*feed{1: {sources: []followed{{source, "one"}}}}}}
+	w := discovery.Worker{Spec: discovery.Spec{CapacityTokens: 1000}, Ref: 1}
+	var d eviction.Detector
+	now := time.Unix(1_700_000_000, 0)
+	notice := func() eviction.Notice {
+		removed, capacity := s.removals(&w)
+		d.Observe(removed, capacity, 0, now)
+		n := d.Notice(now)
+		now = now.Add(time.Second)
+		return n
+	}
+	if n := notice(); n.Active() {
+		t.Fatalf("before anything: %+v", n)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { source.Run(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	<-told
+	if st := source.Status(); st.Next != 2*turns || st.Map.Removed != turns*blocks {
+		t.Fatalf("after the replay: %+v", st)
+	}
+	if n := notice(); n.Active() {
+		t.Errorf("a replay of %d removals: %+v", turns*blocks, n)
+	}
+	// What goes now is noticed: 128 tokens in a second of a cache of 256.
+	w.CapacityTokens = 256
+	<-p.joined
+	for i, b := range live {
+		p.send(zmq4.NewMsgFrom([]byte("kv@x"), binary.BigEndian.AppendUint64(nil, uint64(2*turns+i)), b))
+		<-told
+	}
+	if n := notice(); !n.Active() {
+		t.Error("removals that are told as they happen are not noticed")
 	}
 }

@@ -42,6 +42,8 @@ type Source struct {
 	connects    uint64
 	replays     uint64
 	failed      uint64 // replays
+	replaying   bool
+	removedLate uint64
 	lastAt      time.Time
 	problem     string
 }
@@ -55,6 +57,7 @@ type SourceStatus struct {
 	Reconnects    uint64
 	Replays       uint64
 	FailedReplays uint64
+	RemovedLate   uint64    // of Map.Removed: told by a replay, so it may be long ago
 	Next          uint64    // sequence number of the next batch
 	LastBatch     time.Time // when the last batch arrived; zero never
 	Bytes         int64     // of the block map
@@ -116,7 +119,7 @@ func (s *Source) Status() SourceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := SourceStatus{
-		Endpoint: s.endpoint, StreamCounts: s.stream.counts, Map: s.stream.m.Counts(), Connected: s.connected, Replays: s.replays, FailedReplays: s.failed,
+		Endpoint: s.endpoint, StreamCounts: s.stream.counts, Map: s.stream.m.Counts(), Connected: s.connected, Replays: s.replays, FailedReplays: s.failed, RemovedLate: s.removedLate,
 		Reconnects: max(s.connects, 1) - 1, Next: s.stream.next, LastBatch: s.lastAt, Bytes: s.stream.m.Bytes(), Problem: s.problem,
 	}
 	switch {
@@ -180,13 +183,16 @@ func (s *Source) session(ctx context.Context) error {
 func (s *Source) take(seq uint64, payload []byte, final bool) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lost := s.stream.counts.Lost
+	lost, removed := s.stream.counts.Lost, s.stream.m.counts.Removed
 	v, err := s.stream.take(seq, payload, final)
 	if err != nil {
 		s.log.Warn("event batch not understood", "sequence", seq, "err", err)
 	}
 	if s.stream.counts.Lost != lost && s.stream.unsure {
 		s.doubted()
+	}
+	if s.replaying {
+		s.removedLate += s.stream.m.counts.Removed - removed
 	}
 	if v == applied {
 		s.lastAt = time.Now()
@@ -204,6 +210,8 @@ func (s *Source) replayFrom(ctx context.Context, from uint64, verify bool) {
 	if s.endpoint.Replay == "" {
 		return
 	}
+	s.setReplaying(true)
+	defer s.setReplaying(false)
 	wait := backoffFirst
 	for try := range replayTries {
 		if try > 0 {
@@ -234,6 +242,12 @@ func (s *Source) replayFrom(ctx context.Context, from uint64, verify bool) {
 		}
 		s.log.Warn("replay of events failed", "replay", s.endpoint.Replay, "from", from, "err", err)
 	}
+}
+
+func (s *Source) setReplaying(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replaying = on
 }
 
 // replay answers true when the process turned out to be another one, whose
