@@ -61,6 +61,7 @@ type Service struct {
 	admission *admission.Admission
 	feeds     feeds
 	saved     saveBook
+	unlock    func() // the state file
 	hot       *hotBook
 	young     *youngBook
 	beats     beats
@@ -84,16 +85,25 @@ type Service struct {
 	resting  atomic.Int64
 }
 
-// New checks cfg, reads its files and binds the address. Nothing runs before
-// Run. Close releases the address of a service that is never run.
-func New(cfg Config) (*Service, error) {
+// New checks cfg, reads its files, locks the state file and binds the address.
+// Nothing runs before Run. Close releases both of a service that is never run.
+func New(cfg Config) (_ *Service, err error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	unlock, err := lockState(cfg.StateFile, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			unlock()
+		}
+	}()
 	now := time.Now()
 	s := &Service{
-		cfg: cfg, log: cfg.Logger, started: now,
+		cfg: cfg, log: cfg.Logger, started: now, unlock: unlock,
 		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
@@ -128,7 +138,6 @@ func New(cfg Config) (*Service, error) {
 	if err := s.firstLists(); err != nil {
 		return nil, err
 	}
-	var err error
 	if s.ln, err = cfg.listen(); err != nil {
 		return nil, err
 	}
@@ -181,8 +190,11 @@ func (s *Service) firstLists() error {
 	return s.SetWorkers(specs)
 }
 
-// Close releases the address of a service that was not run.
-func (s *Service) Close() error { return s.ln.Close() }
+// Close releases the address and the state file of a service that was not run.
+func (s *Service) Close() error {
+	defer s.unlock()
+	return s.ln.Close()
+}
 
 // Addr is the bound address.
 func (s *Service) Addr() string { return s.ln.Addr().String() }
@@ -212,6 +224,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return errors.New("control: Run was called before")
 	}
+	defer s.unlock()
 	var reserve silent
 	server := &http.Server{
 		ConnState:         reserve.track,
