@@ -77,6 +77,37 @@ func TestWhoIsToBlame(t *testing.T) {
 	}
 }
 
+// A gateway calls an answer complete that came to its end, whatever it says.
+func TestAnErrorOfTheEngineLeavesNothingInTheTable(t *testing.T) {
+	for status, kept := range map[uint16]bool{200: true, 307: false, 400: false, 404: false, 422: false, 500: false} {
+		for _, outcome := range []wire.Outcome{wire.Complete, wire.ClientAbort} {
+			bubble(t, func(t *testing.T) {
+				b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
+				<-b.s.Ready()
+				g := b.gateway("g")
+				g.catchUp()
+				a := g.refOf(alpha)
+				known, path := prompt("system"), prompt("system", "turn")
+				id, record := g.dispatch(a, known)
+				g.send(nil, record, done(id, a, a, nil))
+				id, record = g.dispatch(a, path)
+				g.send(nil, record, done(id, a, a, func(r *wire.Report) { r.Status, r.Outcome = status, outcome }))
+				settle()
+				g.catchUp()
+				if got := len(g.holders(path[len(path)-1].Fingerprint)) > 0; got != kept {
+					t.Errorf("status %d, outcome %d: in the table %v", status, outcome, got)
+				}
+				if len(g.holders(known[len(known)-1].Fingerprint)) == 0 {
+					t.Errorf("status %d, outcome %d: what was held before is gone", status, outcome)
+				}
+				if h := b.worker(alpha).Hits; h.Answers != 2 && kept && outcome == wire.Complete || h.Answers != 1 && !kept {
+					t.Errorf("status %d, outcome %d: %+v", status, outcome, h)
+				}
+			})
+		}
+	}
+}
+
 func TestAChunkCountsOnceHoweverOftenItComes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})

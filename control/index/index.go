@@ -240,16 +240,16 @@ func (x *Index) Done(d Done, now time.Time) {
 	if served == nil && d.Served != 0 {
 		x.counters.UnknownRef++
 	}
+	answered := d.Outcome == Complete || d.Outcome == ClientAbort && d.TTFT >= 0
 	p, ok := x.pending.take(d.Request)
 	if !ok {
 		x.counters.UnknownRequest++
-		if served != nil {
+		if served != nil && answered {
 			x.learnRates(served, &d, false)
 		}
 		return
 	}
 	chosen := x.models[p.chosen]
-	answered := d.Outcome == Complete || d.Outcome == ClientAbort && d.TTFT >= 0
 	x.moveWork(&p, &d, answered, now)
 	if !answered {
 		x.undo(chosen, &p)

@@ -165,7 +165,7 @@ func (in *Ingest) apply(gateway string, r reports, queues map[uint16]queue, now 
 			in.Dispatched(rep.Pool, path, now)
 		case wire.Done:
 			d := index.Done{
-				Request: id, Served: rep.Served, Outcome: index.Outcome(rep.Outcome), PredictedTokens: rep.PredictedTokens,
+				Request: id, Served: rep.Served, Outcome: outcome(rep), PredictedTokens: rep.PredictedTokens,
 				CachedTokens: rep.CachedTokens, PromptTokens: rep.PromptTokens, OutputTokens: rep.OutputTokens,
 				TTFT: -1, Total: time.Duration(rep.TotalMillis) * time.Millisecond,
 			}
@@ -177,6 +177,15 @@ func (in *Ingest) apply(gateway string, r reports, queues map[uint16]queue, now 
 		}
 		return nil
 	})
+}
+
+// outcome is the report's, but for an error or a redirect of the engine: a gateway
+// calls it complete when it came to its end, and no prompt was computed for it.
+func outcome(r *wire.Report) index.Outcome {
+	if r.Status >= 300 && (r.Outcome == wire.Complete || r.Outcome == wire.ClientAbort) {
+		return index.Refused
+	}
+	return index.Outcome(r.Outcome)
 }
 
 // blame marks the workers that a finished request shows to be in trouble. What
