@@ -55,7 +55,7 @@ the API. Flags win over the file.`,
 			if token := os.Getenv(tokenEnv); token != "" {
 				cfg.Token = token
 			}
-			cfg.Logger = slog.Default()
+			cfg.Logger, cfg.Version = slog.Default(), buildVersion()
 			var err error
 			if cfg.Sources, err = sources(&cfg.Discovery); err != nil {
 				return err

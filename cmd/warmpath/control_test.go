@@ -1,14 +1,57 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/warmpath/warmpath/control"
+	"github.com/warmpath/warmpath/control/api"
 )
+
+func TestTheStatusNamesTheVersionOfTheProgram(t *testing.T) {
+	_, version, _ := warmpath("version")
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	root := rootCommand()
+	root.SetOut(in)
+	root.SetArgs([]string{"control", "--listen", "127.0.0.1:0"})
+	ended := make(chan error, 1)
+	go func() {
+		err := root.ExecuteContext(ctx)
+		_ = in.CloseWithError(err)
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Get(strings.TrimPrefix(strings.TrimSpace(line), "control service at ") + "/v1/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var status api.Status
+	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
+		t.Fatal(err)
+	}
+	if status.Version == "" || status.Version == "unknown" || !strings.HasPrefix(version, "warmpath "+status.Version+",") {
+		t.Errorf("%q in the status of %q", status.Version, version)
+	}
+}
 
 func TestSourcesAreMadeOfTheConfigurationInOrder(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")

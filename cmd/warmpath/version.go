@@ -23,8 +23,16 @@ func versionCommand() *cobra.Command {
 					commit = s.Value
 				}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "warmpath %s, %s, commit %s\n", info.Main.Version, info.GoVersion, commit)
+			fmt.Fprintf(cmd.OutOrStdout(), "warmpath %s, %s, commit %s\n", buildVersion(), info.GoVersion, commit)
 			return nil
 		},
 	}
+}
+
+// buildVersion is that of the main module, as the build stamped it.
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
 }
