@@ -4,13 +4,18 @@
 //	go run ./build/wasmprep -dir bin/wasmprep
 //	GOOS=wasip1 GOARCH=wasm go build -overlay bin/wasmprep/overlay.json -modfile bin/wasmprep/go.mod ...
 //
-// overlay.json puts a copy of one file of the installed runtime in place,
-// os_wasip1.go, in which poll_oneoff is a function that reports no event. Envoy
-// before 1.39 answers the real one with ENOSYS: there, the first garbage
-// collection of a VM calls it (startTheWorld looks for ready network
-// descriptors), throws "poll_oneoff failed", and the VM is gone. The module has
-// no sockets and never sleeps, so there is no event to report; with the import
-// gone, nothing in the module can block its thread.
+// overlay.json puts two files of the installed Go in place of others. The first
+// is a copy of the runtime's os_wasip1.go in which poll_oneoff is a function that
+// reports no event. Envoy before 1.39 answers the real one with ENOSYS: there,
+// the first garbage collection of a VM calls it (startTheWorld looks for ready
+// network descriptors), throws "poll_oneoff failed", and the VM is gone. The
+// module has no sockets and never sleeps, so there is no event to report; with
+// the import gone, nothing in the module can block its thread.
+//
+// The second is internal/godebug, which package time brings along: a tenth of
+// a MiB of code that only GODEBUG could wake, and a proxy's VM has none. In its
+// place every setting has its default. (The runtime reads settings of its own,
+// such as gctrace, by itself.)
 //
 // go.mod is the repository's with one replacement more: build/pretty for a
 // package that would bring encoding/json along.
@@ -41,6 +46,30 @@ func poll_oneoff(in *subscription, out *event, nsubscriptions size, nevents *siz
 }
 `
 )
+
+// noSettings is internal/godebug without an environment to read. An interface
+// that Go has changed does not compile.
+const noSettings = `package godebug
+
+type Setting struct{ name string }
+
+func New(name string) *Setting { return &Setting{name: name} }
+
+func (s *Setting) Name() string {
+	if s.Undocumented() {
+		return s.name[1:]
+	}
+	return s.name
+}
+
+func (s *Setting) Undocumented() bool { return s.name != "" && s.name[0] == '#' }
+
+func (s *Setting) String() string { return s.Name() + "=" }
+
+func (s *Setting) Value() string { return "" }
+
+func (s *Setting) IncNonDefault() {}
+`
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -77,27 +106,34 @@ func ask(name string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// writeOverlay writes the patched file of the runtime and the overlay that
-// names it.
+// writeOverlay writes the files that replace those of the installed Go and the
+// overlay that names them.
 func writeOverlay(dir string) error {
 	root, err := ask("GOROOT")
 	if err != nil {
 		return err
 	}
-	original := filepath.Join(root, "src", "runtime", "os_wasip1.go")
-	source, err := os.ReadFile(original)
+	wasip1 := filepath.Join(root, "src", "runtime", "os_wasip1.go")
+	source, err := os.ReadFile(wasip1)
 	if err != nil {
 		return fmt.Errorf("read Go's runtime: %w", err)
 	}
 	patched, err := patch(string(source))
 	if err != nil {
-		return fmt.Errorf("%s: %w", original, err)
+		return fmt.Errorf("%s: %w", wasip1, err)
 	}
-	file := filepath.Join(dir, "os_wasip1.go")
-	if err := os.WriteFile(file, []byte(patched), 0o644); err != nil {
-		return err
+	replace := map[string]string{}
+	for original, text := range map[string]string{
+		wasip1: patched,
+		filepath.Join(root, "src", "internal", "godebug", "godebug.go"): noSettings,
+	} {
+		file := filepath.Join(dir, filepath.Base(original))
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return err
+		}
+		replace[original] = file
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{original: file}})
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return err
 	}

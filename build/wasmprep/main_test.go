@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestTheInstalledRuntimeCanBePatched(t *testing.T) {
+func TestTheInstalledGoCanBePatched(t *testing.T) {
 	dir := t.TempDir()
 	var stdout, stderr bytes.Buffer
 	if code := run([]string{"-dir", dir}, &stdout, &stderr); code != 0 {
@@ -21,16 +21,21 @@ func TestTheInstalledRuntimeCanBePatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	var overlay struct{ Replace map[string]string }
-	if err := json.Unmarshal(data, &overlay); err != nil || len(overlay.Replace) != 1 {
+	if err := json.Unmarshal(data, &overlay); err != nil || len(overlay.Replace) != 2 {
 		t.Fatalf("overlay %s: %v", data, err)
 	}
-	for _, file := range overlay.Replace {
+	for original, file := range overlay.Replace {
+		if _, err := os.Stat(original); err != nil {
+			t.Errorf("replaces a file that Go lacks: %v", err)
+		}
 		patched, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(patched), "wasmimport wasi_snapshot_preview1 poll_oneoff") {
-			t.Error("the import is still there")
+		for _, gone := range []string{"wasmimport wasi_snapshot_preview1 poll_oneoff", "bisect"} {
+			if strings.Contains(string(patched), gone) {
+				t.Errorf("%s: %q is still there", original, gone)
+			}
 		}
 	}
 }
