@@ -3,7 +3,7 @@
 //
 // A diagnosis goes like this: the control service is asked for its status, which
 // names the workers; each engine is asked for its health, its settings and where
-// it publishes events, and with Options.Probe for two small completions; an
+// it publishes events, and with Options.Probe for three small completions; an
 // Envoy's configuration is read from its admin interface and held against what
 // the module needs; at last a request goes through the proxy, and its traces
 // are looked for at both ends. Everything found becomes a [Check]. Nothing is
@@ -11,6 +11,7 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -137,13 +138,13 @@ type diagnosis struct {
 // the largest.
 const maxAnswer = 64 << 20
 
-// call sends a request and reads the whole answer.
-func (d *diagnosis) call(ctx context.Context, method, base, path, token string, body []byte) (int, http.Header, []byte, error) {
-	var in io.Reader
+// call sends a request and reads the whole answer. Only a body makes it a POST.
+func (d *diagnosis) call(ctx context.Context, base, path, token string, body []byte) (int, http.Header, []byte, error) {
+	method := http.MethodGet
 	if body != nil {
-		in = strings.NewReader(string(body))
+		method = http.MethodPost
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+path, in)
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, nil, err
 	}
@@ -163,19 +164,39 @@ func (d *diagnosis) call(ctx context.Context, method, base, path, token string, 
 	return resp.StatusCode, resp.Header, answer, err
 }
 
+// fetch is call where nothing but a 200 will do: anything else is a refusal.
+func (d *diagnosis) fetch(ctx context.Context, base, path, token string, body []byte) ([]byte, error) {
+	code, _, answer, err := d.call(ctx, base, path, token, body)
+	if err == nil && code != http.StatusOK {
+		err = &refusal{code, path, text(answer)}
+	}
+	return answer, err
+}
+
 // get asks for JSON.
 func (d *diagnosis) get(ctx context.Context, base, path, token string, into any) error {
-	code, _, body, err := d.call(ctx, http.MethodGet, base, path, token, nil)
+	body, err := d.fetch(ctx, base, path, token, nil)
 	if err != nil {
 		return err
-	}
-	if code != http.StatusOK {
-		return &refusal{code, path, text(body)}
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("the answer of %s is no JSON of the expected kind: %w", path, err)
 	}
 	return nil
+}
+
+// models asks an engine, or a proxy, which models it serves.
+func (d *diagnosis) models(ctx context.Context, base string) (names []string, err error) {
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	err = d.get(ctx, base, "/v1/models", d.o.EngineToken, &list)
+	for _, m := range list.Data {
+		names = append(names, m.ID)
+	}
+	return names, err
 }
 
 // refusal is an answer other than 200.

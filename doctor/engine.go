@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/warmpath/warmpath/control/api"
@@ -22,7 +23,7 @@ type engine struct {
 }
 
 func (e *engine) examine(ctx context.Context) {
-	code, _, _, err := e.call(ctx, http.MethodGet, e.url, "/health", e.o.EngineToken, nil)
+	code, _, _, err := e.call(ctx, e.url, "/health", e.o.EngineToken, nil)
 	switch {
 	case err != nil:
 		e.fail("engine.reachable", e.name, err.Error(), "start the engine, or correct its address; this machine must reach it too for the other checks")
@@ -32,7 +33,7 @@ func (e *engine) examine(ctx context.Context) {
 		return
 	}
 	e.ok("engine.reachable", e.name, "GET /health answers 200")
-	if e.models(ctx) {
+	if e.serves(ctx) {
 		e.metrics(ctx)
 		e.events(ctx)
 		if e.o.Probe && e.model != "" {
@@ -41,14 +42,9 @@ func (e *engine) examine(ctx context.Context) {
 	}
 }
 
-// models finds out what the engine serves.
-func (e *engine) models(ctx context.Context) bool {
-	var list struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
-	}
-	err := e.get(ctx, e.url, "/v1/models", e.o.EngineToken, &list)
+// serves finds out what the engine serves; false when it can't be asked further.
+func (e *engine) serves(ctx context.Context) bool {
+	names, err := e.models(ctx, e.url)
 	switch {
 	case answered(err) == http.StatusUnauthorized || answered(err) == http.StatusForbidden:
 		e.fail("engine.models", e.name, "it asks for a token", "give the engine's API key (--engine-token-env), and health.token to the control service")
@@ -56,20 +52,14 @@ func (e *engine) models(ctx context.Context) bool {
 	case err != nil:
 		e.fail("engine.models", e.name, err.Error(), "it must be an OpenAI-compatible engine; is this its address?")
 		return false
-	case len(list.Data) == 0:
+	case len(names) == 0:
 		e.warn("engine.models", e.name, "it lists no model", "name one with --model")
 		e.model = e.o.Model
 		return true
 	}
-	var names []string
-	for _, m := range list.Data {
-		names = append(names, m.ID)
-		if m.ID == e.o.Model {
-			e.model = m.ID
-		}
-	}
-	if e.model == "" {
-		e.model = list.Data[0].ID
+	e.model = names[0]
+	if slices.Contains(names, e.o.Model) {
+		e.model = e.o.Model
 	}
 	if e.o.Model != "" && e.model != e.o.Model {
 		e.warn("engine.models", e.name, "it serves "+strings.Join(names, ", ")+", not "+e.o.Model, "ask for a model that it serves with --model, or give the engine a pool of its own")
@@ -81,10 +71,7 @@ func (e *engine) models(ctx context.Context) bool {
 
 // metrics looks at what the engine tells about its load and its settings.
 func (e *engine) metrics(ctx context.Context) {
-	code, _, page, err := e.call(ctx, http.MethodGet, e.url, "/metrics", e.o.EngineToken, nil)
-	if err == nil && code != http.StatusOK {
-		err = &refusal{code, "/metrics", text(page)}
-	}
+	page, err := e.fetch(ctx, e.url, "/metrics", e.o.EngineToken, nil)
 	var load discovery.Load
 	if err == nil {
 		load, err = discovery.ParseMetrics(page)
@@ -161,6 +148,9 @@ func (e *engine) events(ctx context.Context) {
 	}
 }
 
+// completions is the path of a probe.
+const completions = "/v1/chat/completions"
+
 // probePrompt is some 600 tokens that no other prompt begins like, and no cache
 // holds by chance.
 func probePrompt(model string, stream bool, nonce string) []byte {
@@ -204,10 +194,7 @@ func (e *engine) probe(ctx context.Context) {
 		var answer struct {
 			Usage *usage `json:"usage"`
 		}
-		code, _, body, err := e.call(ctx, http.MethodPost, e.url, "/v1/chat/completions", e.o.EngineToken, probePrompt(e.model, false, nonce))
-		if err == nil && code != http.StatusOK {
-			err = &refusal{code, "/v1/chat/completions", text(body)}
-		}
+		body, err := e.fetch(ctx, e.url, completions, e.o.EngineToken, probePrompt(e.model, false, nonce))
 		if err == nil {
 			err = json.Unmarshal(body, &answer)
 		}
@@ -233,10 +220,7 @@ func (e *engine) probe(ctx context.Context) {
 
 // stream looks for usage at the end of a stream.
 func (e *engine) stream(ctx context.Context, nonce string) {
-	code, _, body, err := e.call(ctx, http.MethodPost, e.url, "/v1/chat/completions", e.o.EngineToken, probePrompt(e.model, true, nonce))
-	if err == nil && code != http.StatusOK {
-		err = &refusal{code, "/v1/chat/completions", text(body)}
-	}
+	body, err := e.fetch(ctx, e.url, completions, e.o.EngineToken, probePrompt(e.model, true, nonce))
 	if err != nil {
 		e.fail("engine.stream_usage", e.name, err.Error(), "the engine must answer streams; look at its log")
 		return

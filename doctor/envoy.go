@@ -5,17 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 )
 
 // envoy reads the proxy's configuration from its admin interface.
 func (d *diagnosis) envoy(ctx context.Context, pools []string) {
-	code, _, dump, err := d.call(ctx, http.MethodGet, d.o.EnvoyAdmin, "/config_dump", "", nil)
-	if err == nil && code != http.StatusOK {
-		err = &refusal{code, "/config_dump", text(dump)}
-	}
+	dump, err := d.fetch(ctx, d.o.EnvoyAdmin, "/config_dump", "", nil)
 	if err != nil {
 		d.fail("envoy.admin", d.o.EnvoyAdmin, err.Error(), "give the address of Envoy's admin interface (istio-proxy: http://127.0.0.1:15000 inside the pod)")
 		return

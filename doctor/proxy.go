@@ -1,8 +1,6 @@
 package doctor
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,23 +24,18 @@ func (d *diagnosis) proxy(ctx context.Context, before *api.Status) {
 	target := d.o.Proxy
 	model := d.o.Model
 	if model == "" {
-		var list struct {
-			Data []struct {
-				ID string `json:"id"`
-			} `json:"data"`
-		}
-		err := d.get(ctx, target, "/v1/models", d.o.EngineToken, &list)
-		if err == nil && len(list.Data) == 0 {
+		names, err := d.models(ctx, target)
+		if err == nil && len(names) == 0 {
 			err = errors.New("no model is listed")
 		}
 		if err != nil {
 			d.fail("proxy.reachable", target, "GET /v1/models: "+err.Error(), "start the proxy, or give its address; --model names a model where the list can't be had")
 			return
 		}
-		model = list.Data[0].ID
+		model = names[0]
 	}
 	stats := d.moduleStats(ctx)
-	code, header, body, err := d.call(ctx, http.MethodPost, target, "/v1/chat/completions", d.o.EngineToken, probePrompt(model, false, nonceOf(target)))
+	code, header, body, err := d.call(ctx, target, completions, d.o.EngineToken, probePrompt(model, false, nonceOf(target)))
 	switch {
 	case err != nil:
 		d.fail("proxy.reachable", target, err.Error(), "start the proxy, or give its address; a request that hangs hints at a missing allow_on_headers_stop_iteration (--envoy-admin)")
@@ -107,13 +100,13 @@ func (d *diagnosis) moduleStats(ctx context.Context) map[string]float64 {
 	if d.o.EnvoyAdmin == "" {
 		return nil
 	}
-	code, _, page, err := d.call(ctx, http.MethodGet, d.o.EnvoyAdmin, "/stats?filter=wasmcustom", "", nil)
-	if err != nil || code != http.StatusOK {
+	page, err := d.fetch(ctx, d.o.EnvoyAdmin, "/stats?filter=wasmcustom", "", nil)
+	if err != nil {
 		return nil
 	}
 	out := map[string]float64{}
-	for s := bufio.NewScanner(bytes.NewReader(page)); s.Scan(); {
-		name, value, ok := strings.Cut(s.Text(), ": ")
+	for line := range strings.SplitSeq(string(page), "\n") {
+		name, value, ok := strings.Cut(line, ": ")
 		name, ours := strings.CutPrefix(name, statPrefix)
 		if v, err := strconv.ParseFloat(value, 64); ok && ours && err == nil {
 			out[name] = v
