@@ -10,6 +10,7 @@ package admission
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ const (
 	maxSeen     = 8192
 )
 
-// Process is a process of a gateway, as the state file remembers it.
+// Process is a process of a gateway, as it is remembered over a restart.
 type Process struct {
 	Name  string
 	Nonce uint64
@@ -67,7 +68,6 @@ type pool struct {
 	told       bool // SetFleet was called
 	controller quota.Controller
 	windows    [policy.Classes]quota.Histogram
-	totals     [policy.Classes]quota.Histogram
 	history    []Moment
 }
 
@@ -84,9 +84,8 @@ type Moment struct {
 	P99Millis [policy.Classes]uint32
 	Count     [policy.Classes]uint64
 	Shares    quota.Shares
-	// Slots in use and waiting by class, and the limit.
+	// Slots in use and waiting by class.
 	InUse, Waiting [policy.Classes]uint64
-	Slots          uint32
 }
 
 // New starts a ledger.
@@ -247,11 +246,7 @@ func (a *Admission) join(p Process) error {
 }
 
 func (a *Admission) processes() []Process {
-	out := make([]Process, 0, len(a.joined))
-	for p := range a.joined {
-		out = append(out, p)
-	}
-	return out
+	return slices.AppendSeq(make([]Process, 0, len(a.joined)), maps.Keys(a.joined))
 }
 
 // latency adds one record to its pool's window. Requires mu.
@@ -276,7 +271,6 @@ func (a *Admission) latency(l *wire.Latency) error {
 		}
 	}
 	p.windows[l.Class].Add(now, before)
-	p.totals[l.Class].Add(now, before)
 	*before = *now
 	return nil
 }
@@ -307,7 +301,7 @@ func (a *Admission) step(p *pool, s *quota.PoolStatus, now time.Time) {
 	p.controller.Step(&p.windows[0], uint32(a.settings.Classes[0].ObjectiveTTFT.Milliseconds()))
 	shares := p.controller.Shares(&a.settings.Classes)
 	a.ledger.SetShares(p.Index, shares)
-	m := Moment{At: now, Shares: shares, Slots: s.Capacity.Slots}
+	m := Moment{At: now, Shares: shares}
 	for c := range p.windows {
 		m.P99Millis[c], m.Count[c] = p.windows[c].Quantile(0.99), p.windows[c].Count()
 		m.InUse[c], m.Waiting[c] = s.Class[c].InUse, s.Class[c].Waiting
@@ -342,7 +336,7 @@ func (a *Admission) prune(now time.Time) {
 	}
 }
 
-// Processes are the gateways to remember in the state file.
+// Processes are the gateways to remember.
 func (a *Admission) Processes() []Process {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -364,9 +358,7 @@ type Pool struct {
 	quota.PoolStatus
 	// Open is how far its controller lets the classes below P0.
 	Open float64
-	// TTFT is the histograms since the service began, by class; History the steps of the last ten
-	// minutes, oldest first.
-	TTFT    [policy.Classes]quota.Histogram
+	// History is the steps of the last ten minutes, oldest first.
 	History []Moment
 }
 
@@ -385,8 +377,7 @@ func (a *Admission) Status(now time.Time) (s Status, ok bool) {
 	for _, p := range a.ledger.Pools(at) {
 		of := a.pools[p.Index]
 		s.Pools = append(s.Pools, Pool{
-			PoolStatus: p, Open: of.controller.Open, TTFT: of.totals,
-			History: append([]Moment(nil), of.history...),
+			PoolStatus: p, Open: of.controller.Open, History: slices.Clone(of.history),
 		})
 	}
 	return s, true
