@@ -80,10 +80,7 @@ func (s *Service) planHomes(now time.Time) {
 
 // hotStatus shows the hot prefixes and their homes.
 func (s *Service) hotStatus() []api.HotPrefix {
-	addresses := map[uint16]string{}
-	for _, w := range s.published() {
-		addresses[w.Ref] = w.Address
-	}
+	addresses := addressesOf(s.published())
 	s.hot.mu.Lock()
 	defer s.hot.mu.Unlock()
 	out := []api.HotPrefix{}

@@ -84,6 +84,17 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("warmpath_control_"+name, help, labels, nil)
 }
 
+// into returns what puts one sample each into ch.
+func into(ch chan<- prometheus.Metric) (gauge func(d *prometheus.Desc, v float64, labels ...string), count func(d *prometheus.Desc, v uint64, labels ...string)) {
+	gauge = func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count = func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	return gauge, count
+}
+
 var (
 	descWorkers      = desc("workers", "Workers by pool and state.", "pool", "state")
 	descWorkerTrust  = desc("worker_trust", "Share of proven prefixes that came true, lately.", "worker")
@@ -149,12 +160,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	st := c.s.Status()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
+	gauge, count := into(ch)
 	for _, l := range st.Sources {
 		gauge(descSourceUp, truth(l.Listed && l.Error == ""), l.Name)
 		gauge(descSourceAge, l.Age, l.Name)

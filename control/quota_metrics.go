@@ -41,22 +41,13 @@ func (c *quotaCollector) Describe(out chan<- *prometheus.Desc) {
 }
 
 func (c *quotaCollector) Collect(out chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	counter(descQuotaBad, c.s.ingest.Counters.BadUsage.Load())
+	gauge, count := into(out)
+	count(descQuotaBad, c.s.ingest.Counters.BadUsage.Load())
 	st, ok := c.s.admission.Status(time.Now())
 	if !ok {
 		return
 	}
-	learning := 0.0
-	if st.Learning {
-		learning = 1
-	}
-	gauge(descQuotaLearning, learning)
+	gauge(descQuotaLearning, truth(st.Learning))
 	states := map[string]int{"live": 0, "silent": 0, "unknown": 0}
 	for i := range st.Gateways {
 		states[stateOf(&st.Gateways[i])]++
@@ -82,7 +73,7 @@ func (c *quotaCollector) Collect(out chan<- prometheus.Metric) {
 			gauge(descQuotaWaiting, float64(of.Waiting), p.Name, label)
 			gauge(descQuotaOldest, float64(of.OldestWaitMillis)/1000, p.Name, label)
 			gauge(descQuotaTokens, float64(of.Prefill), p.Name, label)
-			counter(descQuotaRefused, of.Refused, p.Name, label)
+			count(descQuotaRefused, of.Refused, p.Name, label)
 			if n := len(p.History); n > 0 && p.History[n-1].Count[class] > 0 {
 				gauge(descQuotaTTFT, float64(p.History[n-1].P99Millis[class])/1000, p.Name, label)
 			}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/warmpath/warmpath/control/api"
@@ -43,7 +44,7 @@ func (s *Service) Entries(epoch uint64, first, pages int) (api.Entries, error) {
 // Top are the hottest entries of a pool, or of all.
 func (s *Service) Top(pool string, limit int) ([]api.Entry, error) {
 	if _, ok := s.policy.Load().poolIndex(pool); pool != "" && !ok {
-		return nil, &api.Failure{Status: 404, Code: "no_such_pool", Message: fmt.Sprintf("no pool %q", pool), Remedy: "GET /v1/policy lists the pools"}
+		return nil, &api.Failure{Status: http.StatusNotFound, Code: "no_such_pool", Message: fmt.Sprintf("no pool %q", pool), Remedy: "GET /v1/policy lists the pools"}
 	}
 	addresses := addressesOf(s.fleet.Workers())
 	out := []api.Entry{}

@@ -33,7 +33,6 @@ type Entry struct {
 	// Heat is the number of requests whose longest match it was, each fading by
 	// half in five minutes.
 	Heat     float64
-	Value    float64  // log2, beside others; see Value
 	Holders  []Holder // newest first
 	PoolSize int      // live workers of the pool
 }
@@ -58,7 +57,7 @@ func (x *Index) entry(fp uint64, e *Entry) bool {
 	}
 	first := x.store.node(h.first)
 	*e = Entry{
-		Fingerprint: fp, Units: first.end, Value: x.value(fp), Holders: e.Holders[:0],
+		Fingerprint: fp, Units: first.end, Holders: e.Holders[:0],
 		Heat: math.Exp2(float64(h.heat - x.store.clock)),
 	}
 	if m := x.models[first.ref]; m != nil {

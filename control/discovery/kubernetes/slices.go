@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -39,7 +40,7 @@ func readSlice(u *unstructured.Unstructured) (slice, error) {
 	}
 	out := slice{name: s.Name, settings: settingsOf(s.Labels, s.Annotations), ports: map[string]uint16{}}
 	if s.AddressType == discoveryv1.AddressTypeFQDN {
-		return slice{}, fmt.Errorf("it has names, and a proxy can only be pointed at addresses")
+		return slice{}, errors.New("it has names, and a proxy can only be pointed at addresses")
 	}
 	for _, p := range s.Ports {
 		if p.Port != nil {
