@@ -14,7 +14,7 @@ import (
 
 const (
 	// casTries bounds the tries at a change. Every miss means that another VM got
-	// through; 128 of them would all have had to.
+	// through: each of 128 would have had to twice.
 	casTries = 256
 	// staleAfter is how long a VM that was woken may take to look before the
 	// others pass it by.
@@ -100,7 +100,7 @@ func (g *Gate) putShare(p *pool, now int64) {
 		c.Shares = append(c.Shares, share{Nonce: g.fleet.Nonce})
 		s = &c.Shares[len(c.Shares)-1]
 	}
-	s.Slot, s.Until, s.InUse, s.Prefill = slot, g.until(), p.inUse, p.prefill
+	s.Slot, s.Until, s.InUse, s.Prefill = slot, g.orphanUntil, p.inUse, p.prefill
 	c.dropQueues(slot)
 	if p.waiting == 0 {
 		return
@@ -131,9 +131,10 @@ func (c *poolCell) dropQueues(slot uint16) {
 	c.Queues = kept
 }
 
-// until is how long this VM's shares count without its row: a VM that is not
-// ticked any more still has its streams.
-func (g *Gate) until() uint32 { return g.orphanUntil }
+// counts tells whether a VM's share in a cell is still its own.
+func (g *Gate) counts(slot uint16, nonce uint64, until uint32, now int64) bool {
+	return int64(until) > now/int64(time.Second) || g.fleet.Alive(slot, nonce, now)
+}
 
 // dropDead takes the shares of VMs that are gone out of the cell at hand, and
 // tells whether there were any.
@@ -141,7 +142,7 @@ func (g *Gate) dropDead(now int64) bool {
 	c := &g.cell
 	kept := c.Shares[:0]
 	for _, s := range c.Shares {
-		if int64(s.Until) > now/int64(time.Second) || g.fleet.Alive(s.Slot, s.Nonce, now) {
+		if g.counts(s.Slot, s.Nonce, s.Until, now) {
 			kept = append(kept, s)
 			continue
 		}

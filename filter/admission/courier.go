@@ -84,17 +84,12 @@ func (g *Gate) installMore(now int64) {
 	if in.sent == 0 {
 		return
 	}
-	// A lease that ends sooner than the one before must be known to end before
-	// its slots are somebody else's; a longer one may be known later.
-	n := 0
-	for len(in.records) > 0 && n < perSlice {
-		n++
-		_ = wire.ForEachLease(in.records[:wire.LeaseBytes], func(l *wire.Lease) error {
-			g.put(l, now)
-			return nil
-		})
-		in.records = in.records[wire.LeaseBytes:]
-	}
+	slice := in.records[:min(len(in.records), perSlice*wire.LeaseBytes)]
+	in.records = in.records[len(slice):]
+	_ = wire.ForEachLease(slice, func(l *wire.Lease) error { // Install has checked them
+		g.put(l, now)
+		return nil
+	})
 	if len(in.records) > 0 {
 		return
 	}
@@ -104,7 +99,7 @@ func (g *Gate) installMore(now int64) {
 		return in.sent + d - d/clockMargin
 	}
 	next := lease{
-		Flags: h.Flags, Term: h.Term, Sequence: h.Sequence, Usage: g.lease.Usage,
+		Flags: h.Flags, Term: h.Term, Sequence: h.Sequence,
 		Sent: in.sent, Until: last(h.DurationMillis), Floor: last(h.FloorMillis),
 	}
 	in.sent = 0
@@ -140,7 +135,7 @@ func (g *Gate) put(l *wire.Lease, now int64) {
 			c.Term, c.Lease, c.Flags = h.Term, h.Sequence, l.Flags
 			c.Slots, c.Floor, c.GrantedRequests, c.GrantedTokens = l.Slots, l.Floor, l.Requests, l.Tokens
 			return true
-		}, func() {})
+		})
 		return
 	}
 	p := g.pool(l.Pool)
@@ -212,7 +207,7 @@ func (g *Gate) AppendUsage(b []byte, now int64) []byte {
 		b = g.appendPool(b, g.pool(p.Index), now)
 	}
 	g.metrics.Slots(g.totals.inUse, g.totals.waiting)
-	g.readActive(now)
+	g.readActive()
 	for i, bits := range g.active {
 		for bit := range 8 {
 			if bits>>bit&1 != 0 && i*8+bit < len(g.settings.Tenants) {
@@ -229,7 +224,7 @@ type totals struct {
 }
 
 // Busy tells that control should hear soon: something is in use, or waits.
-func (g *Gate) Busy() bool { return g.totals != totals{} }
+func (g *Gate) Busy() bool { return g.on && g.totals != totals{} }
 
 // appendPool appends a pool's classes, without the VMs that are gone.
 func (g *Gate) appendPool(b []byte, p *pool, now int64) []byte {
@@ -285,7 +280,7 @@ func (g *Gate) appendTenant(b []byte, index uint16, now int64) []byte {
 			c.GrantedRequests, c.GrantedTokens = min(c.GrantedRequests, c.SpentRequests), min(c.GrantedTokens, c.SpentTokens)
 		}
 		return dead || old
-	}, func() {})
+	})
 	waiting, tokens := uint32(0), uint32(0)
 	for i := range c.Shares {
 		waiting += uint32(c.Shares[i].Waiting)
@@ -322,7 +317,7 @@ func (g *Gate) idle(index uint16) {
 
 // readActive looks at the set of tenants that control is told of, and adds those
 // of this VM that are missing in it.
-func (g *Gate) readActive(int64) {
+func (g *Gate) readActive() {
 	value, _, status := abi.SharedData(g.fleet.Keys.Active(), &g.scratch)
 	if status != abi.OK {
 		value = nil

@@ -76,7 +76,7 @@ type Gate struct {
 	scratch abi.Scratch
 
 	dropped      uint64  // slots of dead VMs that the cell at hand has lost
-	orphanUntil  uint32  // see until
+	orphanUntil  uint32  // the shares count until then without a row, unix s: streams outlive ticks
 	entering     *Ticket // the request in Enter
 	install      install // the courier's
 	processNonce uint64
@@ -199,7 +199,7 @@ func (g *Gate) Orphan(now int64, orphaned bool) {
 	}
 	for _, t := range g.tenants {
 		if t.inUse > 0 {
-			g.change(t, now, func(*tenantCell) bool { return true }, func() {})
+			g.publishTenant(t, now)
 		}
 	}
 }

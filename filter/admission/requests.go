@@ -42,7 +42,7 @@ func (g *Gate) arriveBypass(t *Ticket, now int64) quota.Reason {
 		g.bypass = &tenant{index: noTenant, key: g.fleet.Keys.Bypass()}
 	}
 	own, why := g.bypass, quota.None
-	t.tenant, _ = g.change(own, now, func(c *tenantCell) bool {
+	t.tenant = g.change(own, now, func(c *tenantCell) bool {
 		most := uint32(g.settings.BypassConcurrency)
 		if c.inUse() >= most && (!g.dropDeadTenants(now) || c.inUse() >= most) {
 			why = quota.BypassConcurrency
@@ -50,7 +50,7 @@ func (g *Gate) arriveBypass(t *Ticket, now int64) quota.Reason {
 		}
 		own.inUse++
 		return true
-	}, func() { own.inUse-- })
+	})
 	if why != quota.None {
 		t.RetryAfter = 1
 		g.refused(t, why, now)

@@ -1,8 +1,6 @@
 package admission
 
 import (
-	"time"
-
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/metrics"
 	"github.com/warmpath/warmpath/shared/policy"
@@ -15,37 +13,39 @@ import (
 const maxRetryAfter = 60
 
 // change reads a tenant's cell, lets do look at it, and replaces it with this
-// VM's share as it is by then. do may change the VM's counts; undo takes that
-// back when another VM was first. A false of do leaves the cell alone.
-func (g *Gate) change(own *tenant, now int64, do func(c *tenantCell) bool, undo func()) (done, readable bool) {
-	c := &g.tenancy
+// VM's share as it is by then; do may take a slot, which it has only if the cell
+// was replaced. A false of do leaves the cell alone.
+func (g *Gate) change(own *tenant, now int64, do func(c *tenantCell) bool) bool {
+	c, inUse := &g.tenancy, own.inUse
 	for range casTries {
 		cas, ok := g.read(own.key, c.decode)
 		if !ok {
-			own.dirty = true
-			return false, false
+			break
 		}
 		if !do(c) {
-			return false, true
+			return false
 		}
 		g.putTenantShare(own, now)
 		g.out = c.append(g.out[:0])
-		switch abi.SetSharedData(own.key, g.out, cas) {
-		case abi.OK:
+		status := abi.SetSharedData(own.key, g.out, cas)
+		if status == abi.OK {
 			own.dirty = false
 			g.markActive(own.index)
-			return true, true
-		case abi.CASMismatch:
-			g.metrics.Inc(metrics.CellRaces, 0)
-			undo()
-		default:
-			undo()
-			own.dirty = true
-			return false, false
+			return true
 		}
+		own.inUse = inUse
+		if status != abi.CASMismatch {
+			break
+		}
+		g.metrics.Inc(metrics.CellRaces, 0)
 	}
 	own.dirty = true
-	return false, false
+	return false
+}
+
+// publishTenant writes this VM's share into a tenant's cell.
+func (g *Gate) publishTenant(own *tenant, now int64) {
+	g.change(own, now, func(*tenantCell) bool { return true })
 }
 
 // putTenantShare writes this VM's share into the cell at hand. One with nothing
@@ -76,7 +76,7 @@ func (g *Gate) putTenantShare(own *tenant, now int64) {
 	}
 	slot, _ := g.fleet.EnsureRow(now)
 	s := &c.Shares[at]
-	s.Slot, s.InUse, s.Waiting, s.Queue, s.Until, s.Tokens = slot, own.inUse, own.waiting, g.queue, g.until(), own.tokens
+	s.Slot, s.InUse, s.Waiting, s.Queue, s.Until, s.Tokens = slot, own.inUse, own.waiting, g.queue, g.orphanUntil, own.tokens
 }
 
 // dropDeadTenants takes the shares of VMs that are gone out of the cell at hand.
@@ -84,7 +84,7 @@ func (g *Gate) dropDeadTenants(now int64) bool {
 	c := &g.tenancy
 	kept := c.Shares[:0]
 	for _, s := range c.Shares {
-		if int64(s.Until) > now/int64(time.Second) || g.fleet.Alive(s.Slot, s.Nonce, now) {
+		if g.counts(s.Slot, s.Nonce, s.Until, now) {
 			kept = append(kept, s)
 		}
 	}
@@ -102,7 +102,7 @@ func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
 	}
 	own := g.tenant(t.Tenant)
 	level := g.lease.level(now)
-	done, _ := g.change(own, now, func(c *tenantCell) bool {
+	t.tenant = g.change(own, now, func(c *tenantCell) bool {
 		why, wait = tenantFits(c, limits, level)
 		if why == quota.TenantConcurrency || why == quota.NoLease {
 			if g.dropDeadTenants(now) {
@@ -115,8 +115,7 @@ func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
 		own.inUse++
 		c.SpentRequests++
 		return true
-	}, func() { own.inUse-- })
-	t.tenant = done
+	})
 	switch why {
 	case quota.TenantRequests:
 		t.RetryAfter = clampSeconds(60 / int64(limits.RequestsPerMinute))
@@ -152,7 +151,7 @@ func tenantFits(c *tenantCell, limits *policy.Tenant, level quota.Level) (why qu
 // refusedTenant counts a refusal where control sees it.
 func (g *Gate) refusedTenant(t *Ticket, now int64) {
 	if g.limitsOf(t.Tenant).Limited() {
-		g.change(g.tenant(t.Tenant), now, func(c *tenantCell) bool { c.Refused++; return true }, func() {})
+		g.change(g.tenant(t.Tenant), now, func(c *tenantCell) bool { c.Refused++; return true })
 	}
 }
 
@@ -186,7 +185,7 @@ func (g *Gate) Reserve(t *Ticket, pool uint8, uncached uint32, now int64) quota.
 		why = quota.TenantTokens
 		t.RetryAfter = clampSeconds((int64(uncached) - left) * 60 / int64(limits.UncachedTokensPerMinute))
 		return false
-	}, func() {})
+	})
 	switch {
 	case why == quota.None:
 	case g.refuses(pool):
@@ -231,7 +230,7 @@ func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
 			}
 		}
 		return true
-	}, func() {})
+	})
 	t.reserved = 0
 	g.send(wakes)
 }
@@ -240,7 +239,7 @@ func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
 func (g *Gate) tendTenants(now int64) {
 	for _, t := range g.tenants {
 		if t.dirty {
-			g.change(t, now, func(*tenantCell) bool { return true }, func() {})
+			g.publishTenant(t, now)
 		}
 	}
 }
@@ -252,7 +251,7 @@ func (g *Gate) waitForTenant(t *Ticket, why quota.Reason, now int64) {
 		own := g.tenant(t.Tenant)
 		own.waiting++
 		own.tokens += t.need
-		g.change(own, now, func(*tenantCell) bool { return true }, func() {})
+		g.publishTenant(own, now)
 	}
 	t.pending = why
 }
@@ -263,6 +262,6 @@ func (g *Gate) waitedForTenant(t *Ticket, now int64) {
 		own := g.tenant(t.Tenant)
 		own.waiting--
 		own.tokens -= t.need
-		g.change(own, now, func(*tenantCell) bool { return true }, func() {})
+		g.publishTenant(own, now)
 	}
 }

@@ -3,7 +3,7 @@ package admission
 import "github.com/warmpath/warmpath/shared/quota"
 
 // Ticket is what one request holds. It lives in the request's stream; the zero
-// value holds nothing, and Done returns to it.
+// value holds nothing, and neither does one after Done.
 type Ticket struct {
 	// Tenant and Class are whose the request is.
 	Tenant uint16

@@ -38,14 +38,14 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 	// The finish time is the gateway's: a tenant gets no more by having its
 	// connections in many VMs.
 	late := time.Duration(0)
-	done, _ := g.change(own, now, func(c *tenantCell) bool {
+	done := g.change(own, now, func(c *tenantCell) bool {
 		q.Remove(&t.waiter) // of a try before
 		if late = g.ahead(t, q.Ahead(c.finishOf(p.index, t.Class)), now); late > limit.Deadline {
 			return false
 		}
 		c.setFinish(p.index, t.Class, q.Push(&t.waiter, c.finishOf(p.index, t.Class), weight))
 		return true
-	}, func() {})
+	})
 	if late > limit.Deadline {
 		t.RetryAfter = clampSeconds(int64(late / time.Second))
 		return quota.QueueWait
@@ -97,7 +97,7 @@ func (g *Gate) left(t *Ticket, now int64) {
 			c.setFinish(p.index, t.Class, max(at-t.waiter.Cost(), 0))
 		}
 		return at > 0
-	}, func() {})
+	})
 	g.waitedForTenant(t, now)
 }
 
@@ -200,7 +200,7 @@ func (g *Gate) Tick(now int64, courier bool) {
 		return
 	}
 	g.register()
-	g.readActive(now)
+	g.readActive()
 	g.readResets()
 	for _, p := range g.used {
 		g.tend(p, now)

@@ -4,12 +4,11 @@ import "encoding/binary"
 
 const (
 	leasesFixed = 48
-	leaseBytes  = 40
 	usageFixed  = 40
 	usageBytes  = 48
 
 	// LeaseBytes is the size of one lease record.
-	LeaseBytes = leaseBytes
+	LeaseBytes = 40
 
 	// WholeClass as a tenant: the record speaks of all of a class.
 	WholeClass = 0xFFFF
@@ -128,13 +127,13 @@ func DecodeLeases(b []byte) (l Leases, records []byte, err error) {
 
 // ForEachLease calls f for lease records.
 func ForEachLease(b []byte, f func(l *Lease) error) error {
-	n, err := records(b, leaseBytes, "leases")
+	n, err := records(b, LeaseBytes, "leases")
 	if err != nil {
 		return err
 	}
 	var l Lease
 	for i := range n {
-		r := b[i*leaseBytes:]
+		r := b[i*LeaseBytes:]
 		l = Lease{
 			Tenant: binary.LittleEndian.Uint16(r), Pool: r[2], Class: r[3], Flags: r[4],
 			Slots:           binary.LittleEndian.Uint32(r[8:]),
@@ -145,7 +144,7 @@ func ForEachLease(b []byte, f func(l *Lease) error) error {
 			Tokens:          binary.LittleEndian.Uint64(r[32:]),
 		}
 		if !knownScope(l.Tenant, l.Pool, l.Class) || l.Tenant != WholeClass && l.Pool != AnyPool {
-			return fault(i*leaseBytes, "leases: neither of a class nor of a tenant")
+			return fault(i*LeaseBytes, "leases: neither of a class nor of a tenant")
 		}
 		if err := f(&l); err != nil {
 			return err
