@@ -66,27 +66,11 @@ func measureAdmission(ctx context.Context, o options, b *backend, binary, module
 		if err := waitLeased(ctx, c, enforced, cost.Limits); err != nil {
 			return err
 		}
-		bodies := bench.NewBodies(1000)
-		var off, on, added []float64
-		for round := -1; round < 2*o.rounds; round++ { // the first one warms up
-			batch := make([][]byte, cost.Requests)
-			for i := range batch {
-				batch[i] = bodies.Next()
-			}
-			a, err := perRequestOf(ctx, c, plain, batch, "")
-			if err != nil {
-				return fmt.Errorf("without admission: %w", err)
-			}
-			z, err := perRequestOf(ctx, c, enforced, batch, cost.Limits)
-			if err != nil {
-				return fmt.Errorf("with limits of the %s: %w", cost.Limits, err)
-			}
-			if round >= 0 {
-				off, on, added = append(off, a), append(on, z), append(added, z-a)
-			}
+		sum := bench.Cost{Requests: cost.Requests, Budget: cost.Budget}
+		x := comparison{client: c, without: plain, with: enforced, body: bench.NewBodies(1000).Next, limits: cost.Limits, rounds: 2 * o.rounds}
+		if err := x.run(ctx, &sum); err != nil {
+			return fmt.Errorf("limits of the %s: %w", cost.Limits, err)
 		}
-		sum := bench.Cost{Budget: cost.Budget}
-		sum.Sum(off, on, added)
 		cost.Routed, cost.Admitted, cost.Added = sum.Without, sum.With, sum.Added
 		cost.Lowest, cost.Highest, cost.Verdict = sum.Lowest, sum.Highest, sum.Verdict
 		report.Admission = append(report.Admission, *cost)

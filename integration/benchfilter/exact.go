@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -72,34 +71,20 @@ func measureExact(ctx context.Context, o options, b *backend, binary, module str
 	}
 	for _, size := range exactSizes {
 		for _, text := range []string{"memo", "cold"} {
-			cost := ExactCost{BodyBytes: size.bytes, Text: text, Requests: size.requests, Verdict: bench.Reported}
+			cost := ExactCost{BodyBytes: size.bytes, Text: text, Requests: size.requests}
 			if o.quick {
 				cost.Requests /= 4
 			}
-			talk := newTalk(size.bytes, text == "cold")
-			var off, on, added []float64
-			for round := -1; round < o.rounds; round++ {
-				batch := make([][]byte, cost.Requests)
-				for i := range batch {
-					batch[i] = talk.next()
-				}
-				a, err := perRequest(ctx, c, approximate, batch)
-				if err != nil {
-					return fmt.Errorf("%d bytes, approximate: %w", size.bytes, err)
-				}
-				z, err := perRequest(ctx, c, exact, batch)
-				if err != nil {
-					return fmt.Errorf("%d bytes, exact: %w", size.bytes, err)
-				}
-				if round >= 0 {
-					off, on, added = append(off, a), append(on, z), append(added, z-a)
-				}
+			if text == "memo" {
+				cost.Budget = size.budget
 			}
-			cost.Approximate, cost.Exact, cost.Added = bench.Median(off), bench.Median(on), bench.Median(added)
-			cost.Lowest, cost.Highest = slices.Min(added), slices.Max(added)
-			if text == "memo" && size.budget > 0 {
-				cost.Budget, cost.Verdict = size.budget, bench.Verdict(cost.Added, size.budget)
+			sum := bench.Cost{Requests: cost.Requests, Budget: cost.Budget}
+			x := comparison{client: c, without: approximate, with: exact, body: newTalk(size.bytes, text == "cold").next, rounds: o.rounds}
+			if err := x.run(ctx, &sum); err != nil {
+				return fmt.Errorf("exact keys and %d bytes: %w", size.bytes, err)
 			}
+			cost.Approximate, cost.Exact, cost.Added = sum.Without, sum.With, sum.Added
+			cost.Lowest, cost.Highest, cost.Verdict = sum.Lowest, sum.Highest, sum.Verdict
 			report.Exact = append(report.Exact, cost)
 			fmt.Fprintf(o.log, "  %7d bytes, %s: %6.0f us approximate, %6.0f exact, %+6.0f added\n", size.bytes, text, cost.Approximate, cost.Exact, cost.Added)
 		}

@@ -44,39 +44,52 @@ func measureRequests(ctx context.Context, o options, b *backend, binary, module 
 		if o.quick {
 			cost.Requests /= 4
 		}
-		bodies := bench.NewBodies(size.bytes)
-		var off, on, added []float64
-		for round := -1; round < o.rounds; round++ { // the first one warms up
-			batch := make([][]byte, cost.Requests)
-			for i := range batch {
-				batch[i] = bodies.Next()
-			}
-			a, err := perRequest(ctx, c, without, batch)
-			if err != nil {
-				return fmt.Errorf("%d bytes without the module: %w", size.bytes, err)
-			}
-			z, err := perRequest(ctx, c, with, batch)
-			if err != nil {
-				return fmt.Errorf("%d bytes with the module: %w", size.bytes, err)
-			}
-			if round >= 0 {
-				off, on, added = append(off, a), append(on, z), append(added, z-a)
-			}
+		x := comparison{client: c, without: without, with: with, body: bench.NewBodies(size.bytes).Next, rounds: o.rounds}
+		if err := x.run(ctx, &cost); err != nil {
+			return fmt.Errorf("the module and %d bytes: %w", size.bytes, err)
 		}
-		cost.Sum(off, on, added)
 		report.Requests = append(report.Requests, cost)
 		fmt.Fprintf(o.log, "  %7d bytes: %6.0f us without, %6.0f with, %+6.0f added\n", size.bytes, cost.Without, cost.With, cost.Added)
 	}
 	return nil
 }
 
-// perRequest sends a batch and returns Envoy's CPU time per request in us.
-func perRequest(ctx context.Context, c *bench.Client, p *envoyrun.Proxy, batch [][]byte) (float64, error) {
-	return perRequestOf(ctx, c, p, batch, "")
+// comparison sends the same bodies to two Envoys, one of which does more.
+type comparison struct {
+	client        *bench.Client
+	without, with *envoyrun.Proxy
+	body          func() []byte
+	limits        string // of the requests to the second, as in postOf
+	rounds        int
 }
 
-// perRequestOf is perRequest with requests as postOf makes them.
-func perRequestOf(ctx context.Context, c *bench.Client, p *envoyrun.Proxy, batch [][]byte, limits string) (float64, error) {
+// run fills in what the second costs more, round by round.
+func (x *comparison) run(ctx context.Context, cost *bench.Cost) error {
+	var off, on, added []float64
+	for round := -1; round < x.rounds; round++ { // the first one warms up
+		batch := make([][]byte, cost.Requests)
+		for i := range batch {
+			batch[i] = x.body()
+		}
+		a, err := perRequest(ctx, x.client, x.without, batch, "")
+		if err != nil {
+			return fmt.Errorf("without: %w", err)
+		}
+		z, err := perRequest(ctx, x.client, x.with, batch, x.limits)
+		if err != nil {
+			return fmt.Errorf("with: %w", err)
+		}
+		if round >= 0 {
+			off, on, added = append(off, a), append(on, z), append(added, z-a)
+		}
+	}
+	cost.Sum(off, on, added)
+	return nil
+}
+
+// perRequest sends a batch of requests as postOf makes them and returns Envoy's
+// CPU time per request in us.
+func perRequest(ctx context.Context, c *bench.Client, p *envoyrun.Proxy, batch [][]byte, limits string) (float64, error) {
 	before, err := envoyrun.CPU(p.PID())
 	if err != nil {
 		return 0, err

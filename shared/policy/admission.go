@@ -233,7 +233,7 @@ func (p *admissionParser) all(root gjson.Result) {
 		p.defaults = p.tenant(at+".tenant_defaults", v, nil)
 	}
 	var tenants, pools gjson.Result
-	seconds := func(to *time.Duration, low, high int) func(string, gjson.Result) {
+	duration := func(to *time.Duration, low, high int) func(string, gjson.Result) {
 		return func(at string, v gjson.Result) { *to = p.millis(at, v, low, high) }
 	}
 	p.object(at, root, []field{
@@ -244,9 +244,9 @@ func (p *admissionParser) all(root gjson.Result) {
 		{"pools", func(_ string, v gjson.Result) { pools = v }},
 		{"tenants", func(_ string, v gjson.Result) { tenants = v }},
 		{"tenant_defaults", func(string, gjson.Result) {}},
-		{"lease_ms", seconds(&p.Lease, 200, 60_000)},
-		{"max_partition_ms", seconds(&p.MaxPartition, 1000, 3_600_000)},
-		{"max_stream_ms", seconds(&p.MaxStream, 1000, 86_400_000)},
+		{"lease_ms", duration(&p.Lease, 200, 60_000)},
+		{"max_partition_ms", duration(&p.MaxPartition, 1000, 3_600_000)},
+		{"max_stream_ms", duration(&p.MaxStream, 1000, 86_400_000)},
 		{"floor_share", func(at string, v gjson.Result) { p.FloorShare = p.number(at, v, 0, 0.5) }},
 		{"retry_budget", func(at string, v gjson.Result) { p.RetryBudget = p.number(at, v, 0, 1) }},
 		{"bypass", p.bypass},
