@@ -117,9 +117,9 @@ func TestStreamsBesideEachOther(t *testing.T) {
 	}
 	crowd.Wait()
 	eventually(t, "nothing is open", func() bool { return g.open.now() == 0 })
-	// Half of them were on the VM that trapped, whose next instance knows nothing
-	// of them.
-	if done := counter(g, "guest.done"); done < uint64(total)/3 {
+	// About half of them were on the VM that trapped, more on a busy machine, and
+	// its next instance knows nothing of them.
+	if done := counter(g, "guest.done"); done < uint64(total)/10 {
 		t.Errorf("the module heard of %d ends of %d streams", done, total)
 	}
 	for _, vm := range g.fleet.Workers {
