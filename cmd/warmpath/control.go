@@ -70,7 +70,7 @@ the API. Flags win over the file.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "YAML configuration file")
-	f.StringVar(&listen, "listen", "127.0.0.1:8780", "address of the API")
+	f.StringVar(&listen, "listen", control.DefaultListen, "address of the API")
 	f.StringVar(&workers, "workers", "", "worker list (YAML), watched for changes")
 	f.StringVar(&policy, "policy", "", "routing policy (YAML), watched for changes; none: one pool per pool of the worker list, policy threshold")
 	f.StringVar(&state, "state", "", "file that keeps the table over a restart")

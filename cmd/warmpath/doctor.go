@@ -96,11 +96,7 @@ func printChecks(w io.Writer, checks []doctor.Check, all bool) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range order {
-		where := targets[c][0]
-		if more := len(targets[c]) - 1; more > 0 {
-			where += fmt.Sprintf(" and %d more", more)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", strings.ToUpper(string(c.Status)), c.Name, where, c.Seen)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", strings.ToUpper(string(c.Status)), c.Name, someOf(targets[c], 1), c.Seen)
 		if c.Remedy != "" {
 			fmt.Fprintf(t, "\t\t\t-> %s\n", c.Remedy)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,13 +58,7 @@ workers draws here by --seed and there anew for every request.`,
 				return err
 			}
 			if asJSON {
-				out := json.NewEncoder(cmd.OutOrStdout())
-				out.SetEscapeHTML(false)
-				out.SetIndent("", "  ")
-				if err := out.Encode(e); err != nil {
-					return fmt.Errorf("write the explanation: %w", err)
-				}
-				return nil
+				return printJSON(cmd, e)
 			}
 			return e.print(cmd.OutOrStdout())
 		},
@@ -85,7 +78,7 @@ workers draws here by --seed and there anew for every request.`,
 }
 
 type explainOptions struct {
-	control       tableSource
+	control       controlService
 	endpoint      body.Endpoint
 	pool, session string
 	seed          uint64

@@ -5,10 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"strings"
-	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/shared/fingerprint"
@@ -20,49 +16,9 @@ import (
 // snapshotDeployment is the deployment whose keys a fetched table is put under.
 const snapshotDeployment = "explain"
 
-// errMoved: the table got another epoch between two calls.
-var errMoved = errors.New("the control service's table changes faster than it can be read; try again in a moment")
-
-// tableSource is a control service.
-type tableSource struct {
-	url, token, tokenEnv string
-	timeout              time.Duration
-}
-
-// get asks for a path. The answer is at most a few frames long.
-func (c *tableSource) get(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.url, "/")+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("--control %q: %w", c.url, err)
-	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := (&http.Client{Timeout: c.timeout}).Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask the control service: %w (is it running, and is --control its address?)", err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
-	if err != nil {
-		return nil, fmt.Errorf("read %s from the control service: %w", path, err)
-	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		return answer, nil
-	case http.StatusConflict:
-		return nil, errMoved
-	case http.StatusUnauthorized:
-		return nil, fmt.Errorf("control service at %s refuses the token (put the one it was started with into the environment variable %s)", c.url, c.tokenEnv)
-	case http.StatusServiceUnavailable:
-		return nil, fmt.Errorf("control service at %s is still starting; try again in a second", c.url)
-	}
-	return nil, fmt.Errorf("control service answered %s: %s", resp.Status, bytes.TrimSpace(answer))
-}
-
 // tableSnapshot is a table of which pages are fetched as they are needed.
 type tableSnapshot struct {
-	source  *tableSource
+	source  *controlService
 	keys    wire.Keys
 	meta    table.Meta
 	digests []uint64
@@ -71,7 +27,7 @@ type tableSnapshot struct {
 
 // fetch puts all about the fleet into shared data, as a courier does: the
 // sections and the meta record, no pages yet.
-func (c *tableSource) fetch(ctx context.Context, host *abi.Fake, now int64) (*tableSnapshot, error) {
+func (c *controlService) fetch(ctx context.Context, host *abi.Fake, now int64) (*tableSnapshot, error) {
 	frame, err := c.get(ctx, "/v1/table?epoch=0&version=0&wait_ms=0")
 	if err != nil {
 		return nil, err
@@ -159,7 +115,7 @@ func (s *tableSnapshot) fetchPages(ctx context.Context, host *abi.Fake, checkpoi
 }
 
 // fetchVocabularies brings the vocabularies that the policy names.
-func (c *tableSource) fetchVocabularies(ctx context.Context, host *abi.Fake, list []policy.Vocabulary) error {
+func (c *controlService) fetchVocabularies(ctx context.Context, host *abi.Fake, list []policy.Vocabulary) error {
 	keys := wire.NewKeys(snapshotDeployment)
 	for _, v := range list {
 		for n := range wire.Shards(v.Bytes) {

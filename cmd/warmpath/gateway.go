@@ -77,7 +77,7 @@ process at once.`,
 	f := cmd.Flags()
 	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:8080", "address for requests")
 	f.StringVar(&cfg.AdminListen, "admin", "127.0.0.1:8081", "address for /metrics, /healthz, /readyz")
-	f.StringVar(&controlURL, "control", "http://127.0.0.1:8780", "control service")
+	f.StringVar(&controlURL, "control", defaultControl, "control service")
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the control service's bearer token")
 	f.StringVar(&module, "module", "", "the module (default: warmpath.wasm beside this binary)")
 	f.StringVar(&name, "name", hostName(), "this gateway's name in the control service's status")

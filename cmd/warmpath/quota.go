@@ -1,14 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +26,7 @@ settings of admission, or says what a change would do.`,
 
 func quotaShowCommand() *cobra.Command {
 	var (
-		c      tableSource
+		c      controlService
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -49,14 +44,14 @@ func quotaShowCommand() *cobra.Command {
 			return printQuota(cmd.OutOrStdout(), &q)
 		},
 	}
-	c.flags(cmd, true)
+	c.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "as the API answers it")
 	return cmd
 }
 
 func quotaSetCommand() *cobra.Command {
 	var (
-		c      tableSource
+		c      controlService
 		dry    bool
 		asJSON bool
 	)
@@ -88,7 +83,7 @@ are checked whole first; with --dry-run that is all, and what would change is sh
 			return printChange(cmd.OutOrStdout(), &change)
 		},
 	}
-	c.flags(cmd, true)
+	c.flags(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only check, and show what would change")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "as the API answers it")
 	return cmd
@@ -96,7 +91,7 @@ are checked whole first; with --dry-run that is all, and what would change is sh
 
 func quotaWatchCommand() *cobra.Command {
 	var (
-		c     tableSource
+		c     controlService
 		pool  string
 		every time.Duration
 		count int
@@ -130,7 +125,7 @@ func quotaWatchCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.flags(cmd, true)
+	c.flags(cmd)
 	cmd.Flags().StringVar(&pool, "pool", "", "only this pool")
 	cmd.Flags().DurationVar(&every, "interval", time.Second, "between two lines")
 	cmd.Flags().IntVar(&count, "count", 0, "end after so many, 0 for never")
@@ -139,58 +134,18 @@ func quotaWatchCommand() *cobra.Command {
 
 func readSettings(name string, stdin io.Reader) ([]byte, error) {
 	const limit = 1 << 20
-	if name == "-" {
-		return io.ReadAll(io.LimitReader(stdin, limit))
+	in := stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
 	}
-	body, err := os.ReadFile(name)
+	body, err := io.ReadAll(io.LimitReader(in, limit+1))
 	if err == nil && len(body) > limit {
-		err = fmt.Errorf("%s has %d bytes, settings have at most %d", name, len(body), limit)
+		err = fmt.Errorf("%s: settings have at most %d bytes", name, limit)
 	}
 	return body, err
-}
-
-// put sends a document to a path and decodes the answer into v. What the control service refuses
-// is told with its remedy.
-func (c *tableSource) put(ctx context.Context, path string, body []byte, v any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(c.url, "/")+path, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("--control %q: %w", c.url, err)
-	}
-	req.Header.Set("Content-Type", "application/yaml")
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := (&http.Client{Timeout: c.timeout}).Do(req)
-	if err != nil {
-		return fmt.Errorf("ask the control service: %w (is it running, and is --control its address?)", err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
-	if err != nil {
-		return fmt.Errorf("read %s from the control service: %w", path, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return refusalOf(resp, answer)
-	}
-	if err := json.Unmarshal(answer, v); err != nil {
-		return fmt.Errorf("read %s of %s: %w (is that a control service, and of this version?)", path, c.url, err)
-	}
-	return nil
-}
-
-// refusalOf is what an answer that isn't 200 says.
-func refusalOf(resp *http.Response, answer []byte) error {
-	var refusal struct {
-		Error struct {
-			Message string `json:"message"`
-			Remedy  string `json:"remedy"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(answer, &refusal) != nil || refusal.Error.Message == "" {
-		return fmt.Errorf("control service answered %s: %s", resp.Status, bytes.TrimSpace(answer))
-	}
-	if refusal.Error.Remedy == "" {
-		return fmt.Errorf("%s", refusal.Error.Message)
-	}
-	return fmt.Errorf("%s (%s)", refusal.Error.Message, refusal.Error.Remedy)
 }

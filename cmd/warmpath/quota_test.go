@@ -69,6 +69,7 @@ func TestQuotaSaysWhatToDo(t *testing.T) {
 		{[]string{"set", settingsFile(t, "tenats: {}")}, "unknown key"},
 		{[]string{"set", settingsFile(t, "- a\n")}, "not an object"},
 		{[]string{"set", "nowhere.yaml"}, "nowhere.yaml"},
+		{[]string{"set", settingsFile(t, strings.Repeat("#", 1<<20+1))}, "at most 1048576 bytes"},
 		{[]string{"watch", "--interval", "1ms"}, "100ms or more"},
 	} {
 		code, _, errs := warmpath(append(append([]string{"quota"}, c.args...), "--control", s.URL())...)

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,32 +26,8 @@ worker holds which prefix, why that is believed, and what is hot.`,
 	return cmd
 }
 
-// flags adds how a control service is reached.
-func (c *tableSource) flags(cmd *cobra.Command, withURL bool) {
-	f := cmd.Flags()
-	if withURL {
-		c.url = defaultControl
-		f.Var((*urlValue)(&c.url), "control", "control service")
-	}
-	f.StringVar(&c.tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the bearer token")
-	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "of each call")
-	cmd.PreRun = func(*cobra.Command, []string) { c.token = os.Getenv(c.tokenEnv) }
-}
-
-// ask decodes the answer of a path into v.
-func (c *tableSource) ask(ctx context.Context, path string, v any) error {
-	body, err := c.get(ctx, path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("read %s of %s: %w (is that a control service, and of this version?)", path, c.url, err)
-	}
-	return nil
-}
-
 // entries calls f for every entry of the table, or of one pool.
-func (c *tableSource) entries(ctx context.Context, pool string, f func(*api.Entry) error) error {
+func (c *controlService) entries(ctx context.Context, pool string, f func(*api.Entry) error) error {
 	path := "/v1/table/entries"
 	for {
 		var page api.Entries
@@ -82,7 +56,7 @@ func printJSON(cmd *cobra.Command, v any) error {
 }
 
 func tableShowCommand() *cobra.Command {
-	var c tableSource
+	var c controlService
 	var pool string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -108,14 +82,14 @@ the event stream, the age of the last batch, trust, and why it is degraded.`,
 			return s.print(cmd.OutOrStdout())
 		},
 	}
-	c.flags(cmd, true)
+	c.flags(cmd)
 	cmd.Flags().StringVar(&pool, "pool", "", "this pool only")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 func tableTopCommand() *cobra.Command {
-	var c tableSource
+	var c controlService
 	var pool string
 	var limit int
 	var asJSON bool
@@ -143,7 +117,7 @@ conversations part, not where they all begin.`,
 			return printTop(cmd.OutOrStdout(), top.Entries)
 		},
 	}
-	c.flags(cmd, true)
+	c.flags(cmd)
 	cmd.Flags().StringVar(&pool, "pool", "", "this pool only")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "how many, at most 1000")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -151,7 +125,7 @@ conversations part, not where they all begin.`,
 }
 
 func tableExportCommand() *cobra.Command {
-	var c tableSource
+	var c controlService
 	var pool string
 	cmd := &cobra.Command{
 		Use:   "export",
@@ -171,7 +145,7 @@ changes meanwhile may be missed or be as it was. Its lines are described in
 			return errors.Join(err, out.Flush())
 		},
 	}
-	c.flags(cmd, true)
+	c.flags(cmd)
 	cmd.Flags().StringVar(&pool, "pool", "", "this pool only")
 	return cmd
 }

@@ -22,7 +22,7 @@ import (
 var errTablesDiffer = errors.New("the tables differ")
 
 func tableDiffCommand() *cobra.Command {
-	var c tableSource
+	var c controlService
 	var pool string
 	var limit int
 	var asJSON bool
@@ -59,7 +59,7 @@ in between; what stays different when it is run again is worth a look.`,
 			return err
 		},
 	}
-	c.flags(cmd, false)
+	c.accessFlags(cmd)
 	cmd.Flags().StringVar(&pool, "pool", "", "this pool only")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "how many entries that differ to list")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -80,7 +80,7 @@ func (t tableContents) add(e *api.Entry) {
 }
 
 // contents reads a table from a service or a file.
-func (c *tableSource) contents(ctx context.Context, from, pool string, stdin io.Reader) (tableContents, error) {
+func (c *controlService) contents(ctx context.Context, from, pool string, stdin io.Reader) (tableContents, error) {
 	out := tableContents{}
 	if strings.HasPrefix(from, "http://") || strings.HasPrefix(from, "https://") {
 		side := *c

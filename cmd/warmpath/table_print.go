@@ -117,11 +117,7 @@ func printReasons(w io.Writer, title string, workers []api.Worker, of func(*api.
 		fmt.Fprintf(w, "\n%s:\n", title)
 	}
 	for _, reason := range order {
-		who := having[reason][0]
-		if more := len(having[reason]) - 1; more > 0 {
-			who += fmt.Sprintf(" and %d more", more)
-		}
-		fmt.Fprintf(w, "  %s: %s\n", who, reason)
+		fmt.Fprintf(w, "  %s: %s\n", someOf(having[reason], 1), reason)
 	}
 }
 
@@ -168,11 +164,16 @@ func printTop(w io.Writer, entries []api.Entry) error {
 
 func holdersText(holders []api.Holder) string {
 	var names []string
-	for _, h := range holders[:min(len(holders), shownHolders)] {
+	for _, h := range holders {
 		names = append(names, h.Worker)
 	}
-	text := strings.Join(names, ", ")
-	if more := len(holders) - shownHolders; more > 0 {
+	return someOf(names, shownHolders)
+}
+
+// someOf names the first n and counts the others.
+func someOf(names []string, n int) string {
+	text := strings.Join(names[:min(len(names), n)], ", ")
+	if more := len(names) - n; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
