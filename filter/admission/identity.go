@@ -11,8 +11,8 @@ import (
 // noTenant is the number of no tenant.
 const noTenant = 0xFFFF
 
-// BypassHeader has the bypass's secret.
-const BypassHeader = "x-warmpath-bypass"
+// bypassHeader has the bypass's secret.
+const bypassHeader = "x-warmpath-bypass"
 
 // metadataPath is where the proxy has its dynamic metadata.
 const metadataPath = "metadata\x00filter_metadata\x00"
@@ -37,7 +37,7 @@ func (g *Gate) Identify(headers abi.Pairs) Identity {
 			tenant = value
 		case n == a.ClassHeader:
 			class = value
-		case n == BypassHeader:
+		case n == bypassHeader:
 			secret = value
 		case n == "authorization" && len(a.Keys) > 0:
 			if bearer, found := cutBearer(value); found {

@@ -103,15 +103,16 @@ func (a *admissions) play() {
 		case x.Done():
 			return
 		}
-		x.body(body[:len(body):len(body)], 0)
+		if !whole { // the client leaves in the middle of its body
+			x.RequestData(body[:len(body)/2], false)
+			return
+		}
+		x.body(body, 0)
 		if held, _ := x.RequestHeld(); held {
 			a.waited++
 		}
-		if !whole {
-			return
-		}
 	})
-	a.clock.(hostsim.Clock).AfterFunc(wait, func() { a.end(vm, x, abort) })
+	a.clock.(hostsim.Clock).AfterFunc(wait, func() { a.end(vm, x, abort || !whole) })
 }
 
 // end answers a request that has got to a worker, or lets its client leave; one
