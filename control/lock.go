@@ -36,7 +36,7 @@ func lockState(stateFile string, log *slog.Logger) (release func(), err error) {
 		return func() {}, nil
 	}
 	release = sync.OnceFunc(func() { _ = f.Close() })
-	switch err := lockFile(f); {
+	switch err = lockFile(f); {
 	case errors.Is(err, errLocked):
 		holder, _ := io.ReadAll(io.LimitReader(f, 256))
 		release()
@@ -57,7 +57,7 @@ func lockState(stateFile string, log *slog.Logger) (release func(), err error) {
 	if err != nil {
 		host = "this host"
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = fmt.Fprintf(f, "process %d on %s\n", os.Getpid(), host)
 	}
 	if err != nil {

@@ -67,6 +67,7 @@ func TestWorkersOfASourceJoinTheListAndAreKeptWhileItFails(t *testing.T) {
 			t.Errorf("a table that lacks workers was handed out: %d", code)
 		}
 		source.findings <- discovery.Finding{Err: errors.New("dns w.test:8000: SERVFAIL")}
+		synctest.Wait()
 		if _, body := b.do("GET", "/readyz", nil, ""); !strings.Contains(string(body), "SERVFAIL") {
 			t.Errorf("%s", body)
 		}
