@@ -52,11 +52,5 @@ func (t *Tokenizer) Prompt(endpoint chat.Endpoint, body []byte, now time.Time) (
 	return Prompt{Text: r.Text, IDs: t.ids, Stopped: r.Stopped}, nil
 }
 
-// encode returns the tokens of a text in which control tokens count.
-func (t *Tokenizer) encode(text string) []uint32 {
-	ids, _ := t.encoder.Encode(nil, []byte(text), bpe.Options{})
-	return ids
-}
-
 // Text returns what a token stands for, as it was written.
 func (t *Tokenizer) Text(id uint32) string { return string(t.vocab.AppendToken(nil, id, false)) }

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/warmpath/warmpath/tokenizer/bpe"
 	"github.com/warmpath/warmpath/tokenizer/chat"
 )
 
@@ -260,7 +261,7 @@ func TestAnEngineThatTakesTextAloneIsAskedWithOurRendering(t *testing.T) {
 			}
 		}
 		other := New(tok.vocab, template)
-		ids := other.encode(*body.Prompt)
+		ids, _ := other.encoder.Encode(nil, []byte(*body.Prompt), bpe.Options{}) // control tokens count
 		_ = json.NewEncoder(w).Encode(map[string]any{"tokens": ids, "count": len(ids), "max_model_len": 1})
 	}))
 	defer server.Close()
