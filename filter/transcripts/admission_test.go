@@ -291,3 +291,20 @@ func (a *admissions) playAlone() {
 		}
 	})
 }
+
+// TestWithoutAdmissionARequestTouchesNoCell: who has no settings for admission
+// doesn't pay for it.
+func TestWithoutAdmissionARequestTouchesNoCell(t *testing.T) {
+	for _, s := range setUps[:2] {
+		f := startFaultyAs(t, s)
+		n := 0
+		for _, callback := range callbacks {
+			for _, call := range []string{"proxy_set_shared_data", "proxy_enqueue_shared_queue"} {
+				n += f.made[callback][call]
+			}
+		}
+		if (n > 0) != s.admits {
+			t.Errorf("%s: a request makes %d calls for its slots: %v", s.name, n, f.made)
+		}
+	}
+}
