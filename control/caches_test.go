@@ -13,10 +13,7 @@ func TestGatewaysLearnOfCachesAndRecentWork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		list := specs(alpha, beta)
 		list[1] = discovery.Spec{Address: beta}
-		b := start(t, newEngines(alpha, beta), Config{Workers: list})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		_, g := serving(t, newEngines(alpha, beta), Config{Workers: list})
 		a, other := g.refOf(alpha), g.refOf(beta)
 		path := prompt("system")
 		units := float64(path[len(path)-1].End)

@@ -204,10 +204,7 @@ func TestTheGraceEndsTheWaitForGatewaysButNotForParity(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for rule, want := range map[string]string{"": hash.String(), ", parity: require": "", ", parity: 'off'": hash.String()} {
 			// Nobody has /tokenize.
-			b := start(t, newEngines(alpha), Config{Workers: specs(alpha), Policy: policyWith(path, rule+", exact_grace_ms: 10000")})
-			<-b.s.Ready()
-			g := b.gateway("g")
-			g.catchUp()
+			b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha), Policy: policyWith(path, rule+", exact_grace_ms: 10000")})
 			for range 4 {
 				g.report(hash, 0)
 				time.Sleep(2 * time.Second)

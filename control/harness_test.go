@@ -255,6 +255,16 @@ func (b *bench) gateway(name string) *gateway {
 	return &gateway{b: b, name: name, nonce: fingerprint.Hash(name), entries: map[uint64]table.Entry{}}
 }
 
+// serving is start with a gateway that has the first table.
+func serving(t *testing.T, e *engines, cfg Config) (*bench, *gateway) {
+	t.Helper()
+	b := start(t, e, cfg)
+	<-b.s.Ready()
+	g := b.gateway("g")
+	g.catchUp()
+	return b, g
+}
+
 // poll asks once and applies the frame; false when there was nothing.
 func (g *gateway) poll(wait time.Duration) bool {
 	t := g.b.t

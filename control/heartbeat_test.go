@@ -195,10 +195,7 @@ func TestTokenListsCountInExactPoolsOnly(t *testing.T) {
 	path, hash := wpv(t, t.TempDir(), "a.wpv", "Hello", "lo")
 	bubble(t, func(t *testing.T) {
 		doc := fmt.Appendf(nil, "pools:\n- {name: default, models: [tiny], tokenizer: {file: %q, template: chatml, engine: sglang, parity: off}}\n", path)
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha), Learn: -1, Policy: doc})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha), Learn: -1, Policy: doc})
 		// A turn ends with token 70, in the fifth unit; the list with a block begun.
 		tokens := make([]uint32, 170)
 		for i := range tokens {
@@ -301,10 +298,7 @@ func TestAWorkerWhoseMetricsBreakIsNotSilent(t *testing.T) {
 // has to tell the new model from the start, not the changes only.
 func TestAFeedBeginsAnewWithItsWorkersModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 		asleep := func(on bool) bool {
 			f := b.follow(g.refOf(alpha))
 			b.s.fleet.Observe(alpha, discovery.Observation{OK: true, Load: &discovery.Load{Known: true, Asleep: on}}, time.Now())

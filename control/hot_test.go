@@ -33,10 +33,7 @@ func homesIn(t *testing.T, frame []byte) (homes []wire.Home, refs [][]uint16) {
 // and to the status.
 func TestAHotPrefixGetsHomesAndLosesThem(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
 		a := g.refOf(alpha)
 		shared := prompt("everybody's system prompt")
 		hot := shared[len(shared)-1]

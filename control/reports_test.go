@@ -48,10 +48,7 @@ func TestWhoIsToBlame(t *testing.T) {
 		"second by choice":     {func(r *wire.Report) { r.Served = 2 }, false, false},
 	} {
 		bubble(t, func(t *testing.T) {
-			b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
-			<-b.s.Ready()
-			g := b.gateway("g")
-			g.catchUp()
+			_, g := serving(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
 			a, other := g.refOf(alpha), g.refOf(beta)
 			id, record := g.dispatch(a, prompt("system"))
 			g.send(nil, record, done(id, a, a, func(r *wire.Report) {
@@ -82,10 +79,7 @@ func TestAnErrorOfTheEngineLeavesNothingInTheTable(t *testing.T) {
 	for status, kept := range map[uint16]bool{200: true, 307: false, 400: false, 404: false, 422: false, 500: false} {
 		for _, outcome := range []wire.Outcome{wire.Complete, wire.ClientAbort} {
 			bubble(t, func(t *testing.T) {
-				b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-				<-b.s.Ready()
-				g := b.gateway("g")
-				g.catchUp()
+				b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 				a := g.refOf(alpha)
 				known, path := prompt("system"), prompt("system", "turn")
 				id, record := g.dispatch(a, known)
@@ -110,10 +104,7 @@ func TestAnErrorOfTheEngineLeavesNothingInTheTable(t *testing.T) {
 
 func TestAChunkCountsOnceHoweverOftenItComes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 		_, record := g.dispatch(g.refOf(alpha), prompt("system"))
 		g.send(nil, record)
 		for range 3 { // the ack got lost
@@ -128,10 +119,7 @@ func TestAChunkCountsOnceHoweverOftenItComes(t *testing.T) {
 
 func TestADamagedChunkIsAcknowledgedAndTheNextOneCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 		g.send(nil, []byte("this is no report record"))
 		_, record := g.dispatch(g.refOf(alpha), prompt("system"))
 		g.send(nil, record)
@@ -143,10 +131,7 @@ func TestADamagedChunkIsAcknowledgedAndTheNextOneCounts(t *testing.T) {
 
 func TestADamagedFrameIsRefusedWithItsOffset(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 		_, record := g.dispatch(g.refOf(alpha), prompt("system"))
 		g.sequence = 1
 		frame := g.frame(nil, record)
@@ -193,10 +178,7 @@ func TestInObserveModeOnlyWhoServedHoldsThePrompt(t *testing.T) {
 
 func TestAnotherCourierOfAGatewayReplacesItsBooks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 		ref := g.refOf(alpha)
 		flight := func() int { return b.worker(alpha).InFlight }
 		g.send([]wire.InFlight{{Ref: ref, Requests: 5}})
@@ -215,10 +197,7 @@ func TestAnotherCourierOfAGatewayReplacesItsBooks(t *testing.T) {
 
 func TestTheDiscriminatingPositionIsPublishedOnceStable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		_, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 		if !strings.Contains(g.policy, `"ring_units":16`) {
 			t.Errorf("default: %s", g.policy)
 		}
@@ -245,10 +224,7 @@ func TestManyHoldersAreListedInASet(t *testing.T) {
 		for i := range 20 {
 			addresses = append(addresses, fmt.Sprintf("10.0.1.%d:8000", i))
 		}
-		b := start(t, newEngines(addresses...), Config{Workers: specs(addresses...)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		_, g := serving(t, newEngines(addresses...), Config{Workers: specs(addresses...)})
 		path := prompt("system")
 		f := path[0].Fingerprint
 		for i, address := range addresses {

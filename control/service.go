@@ -318,35 +318,9 @@ func (s *Service) SetWorkers(specs []discovery.Spec) error {
 
 // applyList puts the joined list of all sources in force.
 func (s *Service) applyList(specs []discovery.Spec) error {
-	s.policyMu.Lock()
-	if d := s.policy.Load(); d.derived {
-		next, err := derivePolicy(poolsOf(specs))
-		if err != nil {
-			s.policyMu.Unlock()
-			return err
-		}
-		// Modes set at run time outlive a change of the list.
-		next, err = next.edit(func(c *document) error {
-			c.off, c.admission, c.settings = d.off, d.admission, d.settings
-			for _, p := range c.pools {
-				for _, old := range d.pools {
-					if old["name"] == p["name"] {
-						p["mode"], p["ring_units"] = old["mode"], old["ring_units"]
-					}
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			s.policyMu.Unlock()
-			return err
-		}
-		if err := s.setDocument(next); err != nil {
-			s.policyMu.Unlock()
-			return err
-		}
+	if err := s.derive(specs); err != nil {
+		return err
 	}
-	s.policyMu.Unlock()
 	for _, name := range poolsOf(specs) {
 		if _, ok := s.policy.Load().poolIndex(name); !ok {
 			s.log.Warn("workers of a pool that the policy doesn't have get no requests", "pool", name)
@@ -354,6 +328,36 @@ func (s *Service) applyList(specs []discovery.Spec) error {
 	}
 	s.monitor.SetList(specs)
 	return nil
+}
+
+// derive makes a policy of the list's pools where nobody wrote one. Modes set at
+// run time outlive a change of the list.
+func (s *Service) derive(specs []discovery.Spec) error {
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	d := s.policy.Load()
+	if !d.derived {
+		return nil
+	}
+	next, err := derivePolicy(poolsOf(specs))
+	if err != nil {
+		return err
+	}
+	next, err = next.edit(func(c *document) error {
+		c.off, c.admission, c.settings = d.off, d.admission, d.settings
+		for _, p := range c.pools {
+			for _, old := range d.pools {
+				if old["name"] == p["name"] {
+					p["mode"], p["ring_units"] = old["mode"], old["ring_units"]
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.setDocument(next)
 }
 
 func (s *Service) workersFile(data []byte) error {

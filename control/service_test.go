@@ -51,10 +51,7 @@ func TestADispatchReachesEveryGatewayWithinTheCoalescingTime(t *testing.T) {
 func TestARestartedWorkerHoldsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		e := newEngines(alpha, beta)
-		b := start(t, e, Config{Workers: specs(alpha, beta)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		_, g := serving(t, e, Config{Workers: specs(alpha, beta)})
 		before := g.refOf(alpha)
 		_, record := g.dispatch(before, prompt("system"))
 		g.send(nil, record)
@@ -79,10 +76,7 @@ func TestARestartedWorkerHoldsNothing(t *testing.T) {
 
 func TestOffReachesAWaitingGatewayAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 		began := time.Now()
 		go func() {
 			time.Sleep(30 * time.Millisecond)
@@ -126,10 +120,7 @@ func TestAWorkerThatIsDownAtStartJoinsWithinASecondOfItsReturn(t *testing.T) {
 
 func TestShutdownLetsLongPollsGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(), Config{})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(), Config{})
 		began := time.Now()
 		go func() {
 			time.Sleep(50 * time.Millisecond)

@@ -29,10 +29,7 @@ func (g *gateway) ask(ref uint16, path []fingerprint.Checkpoint, predicted, cach
 
 func TestAWorkerWhoseHitsDoNotComeTrueIsTrustedLessAndComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
 		ref, other := g.refOf(alpha), g.refOf(beta)
 		trust := func() float32 {
 			settle()
@@ -76,10 +73,7 @@ func TestAWorkerWhoseHitsDoNotComeTrueIsTrustedLessAndComesBack(t *testing.T) {
 
 func TestAnEngineThatNeverNamesWhatWasCachedIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 		ref, path := g.refOf(alpha), prompt("system")
 		says := func() bool {
 			return slices.ContainsFunc(b.worker(alpha).Degraded, func(s string) bool { return strings.Contains(s, "--enable-prompt-tokens-details") })
@@ -103,10 +97,7 @@ func TestAnEngineThatNeverNamesWhatWasCachedIsNamed(t *testing.T) {
 
 func TestMoreThanWasPredictedIsKnownFromThen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha)})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha)})
 		ref := g.refOf(alpha)
 		path := prompt("stored before we came")
 		tokens := int(path[len(path)-1].End) * fingerprint.UnitTokens
@@ -132,10 +123,7 @@ func TestPrefillRatesAreLearnedWhereNobodyWaits(t *testing.T) {
 		list := specs(alpha)
 		list[0].PrefillTokensPerSecond = 20_000 // it is 10,000
 		e := newEngines(alpha)
-		b := start(t, e, Config{Workers: list})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, e, Config{Workers: list})
 		ref := g.refOf(alpha)
 		round := 0
 		rate := func() float64 { return b.worker(alpha).PrefillRate }
@@ -199,10 +187,7 @@ func TestPrefillRatesAreLearnedWhereNobodyWaits(t *testing.T) {
 
 func TestAnEngineWithoutMetricsHasARateToo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := start(t, newEngines(alpha), Config{Workers: specs(alpha), Health: discovery.HealthConfig{MetricsPath: "-"}})
-		<-b.s.Ready()
-		g := b.gateway("g")
-		g.catchUp()
+		b, g := serving(t, newEngines(alpha), Config{Workers: specs(alpha), Health: discovery.HealthConfig{MetricsPath: "-"}})
 		ref, path := g.refOf(alpha), prompt("system", "user")
 		tokens := path[len(path)-1].End * fingerprint.UnitTokens
 		answer := func(requests uint16, millis uint32) {
