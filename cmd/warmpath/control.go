@@ -82,23 +82,19 @@ the API. Flags win over the file.`,
 // sources makes what the configuration's section discovery says. control itself
 // doesn't: who embeds it need not link a Kubernetes client.
 func sources(d *control.Discovery) ([]discovery.Source, error) {
-	var out []discovery.Source
-	var errs []error
-	for i, cfg := range d.Kubernetes {
-		source, err := kubernetes.New(cfg)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("item %d: %w", i+1, err))
+	inCluster, err := sourcesOf(d.Kubernetes, kubernetes.New)
+	byName, dnsErr := sourcesOf(d.DNS, dns.New)
+	return append(inCluster, byName...), errors.Join(err, dnsErr)
+}
+
+func sourcesOf[C any, S discovery.Source](items []C, make func(C) (S, error)) (out []discovery.Source, err error) {
+	for i, item := range items {
+		source, bad := make(item)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("item %d: %w", i+1, bad))
 			continue
 		}
 		out = append(out, source)
 	}
-	for i, cfg := range d.DNS {
-		source, err := dns.New(cfg)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("item %d: %w", i+1, err))
-			continue
-		}
-		out = append(out, source)
-	}
-	return out, errors.Join(errs...)
+	return out, err
 }
