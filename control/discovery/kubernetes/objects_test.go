@@ -73,7 +73,7 @@ func show(specs []discovery.Spec) string {
 
 func TestWhatAPodSaysOfItsWorkers(t *testing.T) {
 	tpl := discovery.Template{Pool: "chat", MaxRunning: 32, KVEvents: discovery.KVEvents{Endpoint: "tcp://*:5557"}}
-	note := func(name, value string) []any { return []any{"metadata|annotations|" + prefix + name, value} }
+	note := func(name, value string) []any { return []any{"metadata|annotations|" + Prefix + name, value} }
 	for name, c := range map[string]struct {
 		changes []any
 		want    string
@@ -88,8 +88,8 @@ func TestWhatAPodSaysOfItsWorkers(t *testing.T) {
 		"failed":            {[]any{"status|phase", "Failed"}, "", "", ""},
 		"succeeded":         {[]any{"status|phase", "Succeeded"}, "", "", ""},
 		"loopback":          {[]any{"status|podIP", "127.0.0.1"}, "127.0.0.1:8000 chat", "", ""},
-		"pool by label":     {[]any{"metadata|labels|" + prefix + "pool", "code"}, "10.77.0.1:8000 code", "", ""},
-		"annotation wins":   {append(note("pool", "other"), "metadata|labels|"+prefix+"pool", "code"), "10.77.0.1:8000 other", "", ""},
+		"pool by label":     {[]any{"metadata|labels|" + Prefix + "pool", "code"}, "10.77.0.1:8000 code", "", ""},
+		"annotation wins":   {append(note("pool", "other"), "metadata|labels|"+Prefix+"pool", "code"), "10.77.0.1:8000 other", "", ""},
 		"ranks":             {note("ports", "8000, 8001"), "10.77.0.1:8000 chat, 10.77.0.1:8001 chat", "", ""},
 		"drained by people": {note("drain", "true"), "10.77.0.1:8000 chat drained", "pod a has warmpath.dev/drain", ""},
 		"not drained":       {note("drain", "false"), "10.77.0.1:8000 chat", "", ""},
@@ -124,7 +124,7 @@ func TestEverySettingOfAPodArrives(t *testing.T) {
 		"prefill-tokens-per-second": "20000", "ports": "9000,9001", "dp-rank": "4", "model": "Qwen/Qwen3-32B",
 		"kv-events": `{endpoint: "tcp://*:5557", replay: "tcp://*:6557", topic: kv}`,
 	} {
-		changes = append(changes, "metadata|annotations|"+prefix+name, value)
+		changes = append(changes, "metadata|annotations|"+Prefix+name, value)
 	}
 	p, err := readPod(podAt(t, "a", "10.77.0.1", changes...))
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 
 var podResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// prefix of the annotations and labels that set a worker up. An annotation wins
+// Prefix of the annotations and labels that set a worker up. An annotation wins
 // over the label of the same name, both over the source's configuration.
-const prefix = "warmpath.dev/"
+const Prefix = "warmpath.dev/"
 
 // pod is what matters of a Pod.
 type pod struct {
@@ -79,12 +79,12 @@ func readPod(u *unstructured.Unstructured) (pod, error) {
 	return out, nil
 }
 
-// settingsOf joins what begins with prefix, without it.
+// settingsOf joins what begins with Prefix, without it.
 func settingsOf(labels, annotations map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, from := range []map[string]string{labels, annotations} {
 		for key, value := range from {
-			if name, ok := strings.CutPrefix(key, prefix); ok {
+			if name, ok := strings.CutPrefix(key, Prefix); ok {
 				out[name] = value
 			}
 		}
@@ -108,13 +108,13 @@ func (p *pod) workers(t discovery.Template, ports []uint16) ([]discovery.Spec, e
 		case "drain":
 			var on bool
 			if on, err = strconv.ParseBool(value); on {
-				drain = cmp.Or(drain, "pod "+p.name+" has "+prefix+"drain")
+				drain = cmp.Or(drain, "pod "+p.name+" has "+Prefix+"drain")
 			}
 		default:
 			err = apply(&t, name, value)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("pod %s: %s%s: %w", p.name, prefix, name, err)
+			return nil, fmt.Errorf("pod %s: %s%s: %w", p.name, Prefix, name, err)
 		}
 	}
 	var out []discovery.Spec

@@ -118,7 +118,7 @@ func sliceWorkers(all []slice, t discovery.Template, port string) (specs []disco
 		own := t
 		for name, value := range s.settings {
 			if err = apply(&own, name, value); err != nil {
-				err = fmt.Errorf("endpointslice %s: %s%s: %w", s.name, prefix, name, err)
+				err = fmt.Errorf("endpointslice %s: %s%s: %w", s.name, Prefix, name, err)
 				break
 			}
 		}

@@ -163,7 +163,7 @@ func TestPodsComeDrainAndGo(t *testing.T) {
 	c.await("10.77.0.1:8000 default, 10.77.0.2:8000 default drained")
 	c.remove(podResource, "b")
 	c.await("10.77.0.1:8000 default")
-	c.put(podResource, podAt(t, "bad", "10.77.0.3", "metadata|annotations|"+prefix+"pool", "NO"))
+	c.put(podResource, podAt(t, "bad", "10.77.0.3", "metadata|annotations|"+Prefix+"pool", "NO"))
 	if f := c.await("10.77.0.1:8000 default"); len(f.Skipped) != 1 || !strings.Contains(f.Skipped[0].Error(), "pod bad") {
 		t.Errorf("skipped %v", f.Skipped)
 	}
