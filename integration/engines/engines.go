@@ -174,10 +174,12 @@ func (w *Worker) Restart(ctx context.Context) error {
 // Delay lets every request wait before the engine sees it.
 func (w *Worker) Delay(d time.Duration) { w.delay.Store(int64(d)) }
 
-// answer notes one request and serves it. Health checks and metrics pass unnoted.
+// answer notes one request and serves it. What the control service asks for
+// passes unnoted: health, metrics, models.
 func (w *Worker) answer(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set(ServedBy, w.Address)
-	if r.URL.Path == "/health" || r.URL.Path == "/metrics" {
+	switch r.URL.Path {
+	case "/health", "/metrics", "/v1/models":
 		w.engine.ServeHTTP(rw, r)
 		return
 	}
