@@ -17,6 +17,7 @@ import (
 	"github.com/warmpath/warmpath/tokenizer/hf"
 	"github.com/warmpath/warmpath/tokenizer/ucd"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
+	"github.com/warmpath/warmpath/tokenizer/vocabtest"
 )
 
 // full is the tokenizer.json that the engine of the recording has, to make the
@@ -130,15 +131,7 @@ func compile(t testing.TB, tokenizer []byte) *vocab.Vocab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := spec.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := vocab.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return vocabtest.Compile(t, spec)
 }
 
 func writePart(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/warmpath/warmpath/tokenizer/vocab"
+	"github.com/warmpath/warmpath/tokenizer/vocabtest"
 )
 
 // adversarial is chat with added tokens that overlap, strip spaces and look at their neighbours.
@@ -44,7 +45,7 @@ func drawMarked(t *rapid.T, name string) string {
 func TestEncodingGoesOnFromACutAsIfFromTheBeginning(t *testing.T) {
 	base, cuts := chat(), 0
 	rapid.Check(t, func(t *rapid.T) {
-		v := compiled(t, adversarial(t, *base))
+		v := vocabtest.Compile(t, adversarial(t, *base))
 		for range 30 {
 			begin := drawMarked(t, "begin")
 			cuts += goesOn(t, v, begin, begin+drawMarked(t, "one end"), begin+drawMarked(t, "other end"))

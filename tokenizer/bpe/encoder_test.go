@@ -44,7 +44,7 @@ func drawText(t *rapid.T) string {
 }
 
 func TestASpentBudgetLeavesTheBeginningOfTheIDs(t *testing.T) {
-	v := compiled(t, chat())
+	v := vocabtest.Compile(t, chat())
 	rapid.Check(t, func(t *rapid.T) {
 		text := []byte(drawText(t))
 		whole, r := New(v, Config{}).Encode(nil, text, Options{})
@@ -76,7 +76,7 @@ func TestASpentBudgetLeavesTheBeginningOfTheIDs(t *testing.T) {
 }
 
 func TestTheBudgetIsCountedInBytesAndNotByWhatIsCached(t *testing.T) {
-	v := compiled(t, chat())
+	v := vocabtest.Compile(t, chat())
 	text := []byte(strings.Repeat("lazy dogs and quick foxes ", 8)) // too short for the memo
 	cold, r1 := New(v, Config{}).Encode(nil, text, Options{Budget: 100})
 	e := New(v, Config{})
@@ -95,7 +95,7 @@ func TestTheBudgetIsCountedInBytesAndNotByWhatIsCached(t *testing.T) {
 }
 
 func TestMarksAreTheIDsThatLieWhollyBefore(t *testing.T) {
-	v := compiled(t, chat())
+	v := vocabtest.Compile(t, chat())
 	e := New(v, Config{})
 	rapid.Check(t, func(t *rapid.T) {
 		text := []byte(drawText(t))
@@ -142,7 +142,7 @@ func TestMarksAreTheIDsThatLieWhollyBefore(t *testing.T) {
 }
 
 func TestMarksBeyondTheBudgetAreMinusOne(t *testing.T) {
-	e := New(compiled(t, chat()), Config{})
+	e := New(vocabtest.Compile(t, chat()), Config{})
 	text := []byte("<|start|>quick brown fox<|end|>lazy dog jumps over the lazy dog<|end|>")
 	marks := []int{9, 31, 50, len(text)}
 	got := make([]int, len(marks))
@@ -153,7 +153,7 @@ func TestMarksBeyondTheBudgetAreMinusOne(t *testing.T) {
 }
 
 func TestPartsAreIndependentOfWhatWasEncodedBefore(t *testing.T) {
-	v := compiled(t, chat())
+	v := vocabtest.Compile(t, chat())
 	// A memo of a few messages and a cache of a few words: everything is pushed out all the time.
 	e := New(v, Config{CacheEntries: 16, MemoIDs: 600, MemoEntries: 8})
 	rapid.Check(t, func(t *rapid.T) {
@@ -174,7 +174,7 @@ func TestPartsAreIndependentOfWhatWasEncodedBefore(t *testing.T) {
 }
 
 func TestAFollowUpTurnCostsItsNewMessage(t *testing.T) {
-	e := New(compiled(t, chat()), Config{})
+	e := New(vocabtest.Compile(t, chat()), Config{})
 	message := strings.Repeat(sentences, 4)
 	body := ""
 	for i := range 30 {
@@ -194,7 +194,7 @@ func TestAFollowUpTurnCostsItsNewMessage(t *testing.T) {
 }
 
 func TestBrokenUTF8IsOneReplacementForEachMaximalPart(t *testing.T) {
-	e := New(compiled(t, chat()), Config{})
+	e := New(vocabtest.Compile(t, chat()), Config{})
 	for broken, repaired := range map[string]string{
 		"a\xffb":             "a\ufffdb",
 		"\xe4\xb8":           "\ufffd",             // the beginning of an ideograph
@@ -212,7 +212,7 @@ func TestBrokenUTF8IsOneReplacementForEachMaximalPart(t *testing.T) {
 }
 
 func TestDecodeGivesTheTextBack(t *testing.T) {
-	e := New(compiled(t, chat()), Config{})
+	e := New(vocabtest.Compile(t, chat()), Config{})
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.ToValidUTF8(drawText(t), "?")
 		ids, _ := e.Encode(nil, []byte(text), Options{AddSpecial: true})
@@ -231,7 +231,7 @@ func TestDecodeGivesTheTextBack(t *testing.T) {
 }
 
 func TestEncodeWritesNothingBehindItsIDs(t *testing.T) {
-	e := New(compiled(t, chat()), Config{})
+	e := New(vocabtest.Compile(t, chat()), Config{})
 	for range 2 {
 		room := make([]uint32, 400)
 		for i := range room {
@@ -250,7 +250,7 @@ func TestEncodeWritesNothingBehindItsIDs(t *testing.T) {
 }
 
 func TestASteadyEncoderAllocatesNothing(t *testing.T) {
-	e := New(compiled(t, chat()), Config{})
+	e := New(vocabtest.Compile(t, chat()), Config{})
 	text := []byte("<|start|>" + strings.Repeat(sentences, 5) + "<|end|>" + strings.Repeat("x", 500) + " e\u0301 " + sentences)
 	ids := make([]uint32, 0, len(text))
 	marks, markIDs := []int{9, 60, len(text)}, make([]int, 3)
@@ -269,7 +269,7 @@ func TestASteadyEncoderAllocatesNothing(t *testing.T) {
 }
 
 func TestHostilePiecesTakeMemoryLikeTheirLength(t *testing.T) {
-	v := compiled(t, chat())
+	v := vocabtest.Compile(t, chat())
 	for _, letter := range []string{"a", "ab", "the", "中"} {
 		for _, n := range []int{1000, 10_000, keptBytes} {
 			e := New(v, Config{})
@@ -286,7 +286,7 @@ func TestHostilePiecesTakeMemoryLikeTheirLength(t *testing.T) {
 }
 
 func TestScratchOfAHugePieceIsGivenBack(t *testing.T) {
-	e := New(compiled(t, chat()), Config{})
+	e := New(vocabtest.Compile(t, chat()), Config{})
 	e.Encode(nil, bytes.Repeat([]byte("e\u0301"), 4*keptBytes), Options{})
 	if cap(e.long.at)+cap(e.long.out) > 0 || cap(e.normal) > 16*keptBytes {
 		t.Fatalf("%d symbols, %d tokens and %d bytes are kept", cap(e.long.at), cap(e.long.out), cap(e.normal))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/warmpath/warmpath/tokenizer/pretoken"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
+	"github.com/warmpath/warmpath/tokenizer/vocabtest"
 )
 
 // withWords returns a vocabulary of the bytes and of what halving the words
@@ -40,15 +41,7 @@ func withWords(t *testing.T, whole, halved string) *vocab.Vocab {
 	make(whole)
 	make(halved[:len(halved)/2])
 	make(halved[len(halved)/2:])
-	file, err := s.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := vocab.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return vocabtest.Compile(t, s)
 }
 
 // Texts of 8 and 16 bytes that share place and tag with a token are found in real

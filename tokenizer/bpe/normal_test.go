@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/warmpath/warmpath/tokenizer/vocabtest"
 )
 
 // decomposed is text that NFC rewrites, with places where a piece surely ends.
@@ -15,7 +17,7 @@ const decomposed = "Gro\u0308\u00dfe U\u0308bung nai\u0308ve cafe\u0301. \u1112\
 const spaceless = "\u304b\u3099\u304d\u3099\u3001\u1112\u1161\u11ab\u1100\u1173\u11af\u4e2d\u6587\u3002"
 
 func TestABudgetThatEndsInDecomposedTextLeavesTheBeginningOfTheIDs(t *testing.T) {
-	v := compiled(t, chat())
+	v := vocabtest.Compile(t, chat())
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SampledFrom([]string{
 			decomposed, decomposed[:40], "e\u0301", "\u0301\u0323", "the lazy dog ", "1234567", "\n\n", "   ", "<|end|>", "<|e ",
@@ -35,7 +37,7 @@ func TestABudgetThatEndsInDecomposedTextLeavesTheBeginningOfTheIDs(t *testing.T)
 }
 
 func TestTheBudgetBoundsNormalization(t *testing.T) {
-	v := compiled(t, chat())
+	v := vocabtest.Compile(t, chat())
 	const budget = 2_000
 	for name, text := range map[string]string{
 		"decomposed text":       strings.Repeat(decomposed, 10_000),
@@ -59,7 +61,7 @@ func TestTheBudgetBoundsNormalization(t *testing.T) {
 }
 
 func TestTheBudgetBoundsTheSearchForAddedTokens(t *testing.T) {
-	v := compiled(t, chat())
+	v := vocabtest.Compile(t, chat())
 	const budget = 40_000
 	for _, c := range []struct {
 		text              string

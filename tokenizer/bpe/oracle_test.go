@@ -7,6 +7,7 @@ import (
 
 	"github.com/warmpath/warmpath/tokenizer/pretoken"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
+	"github.com/warmpath/warmpath/tokenizer/vocabtest"
 )
 
 // oracle merges one piece as HF's Word::merge_all does, by pairs of ids and with a queue that
@@ -121,27 +122,10 @@ func drawSpec(t *rapid.T) *vocab.Spec {
 	return s
 }
 
-func compiled(t interface {
-	Helper()
-	Fatal(...any)
-}, s *vocab.Spec,
-) *vocab.Vocab {
-	t.Helper()
-	file, err := s.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := vocab.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
 func TestMergingByBytesIsMergingByPairsWhateverTheOrderOfTheMerges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSpec(t)
-		e := New(compiled(t, s), Config{CacheEntries: 16})
+		e := New(vocabtest.Compile(t, s), Config{CacheEntries: 16})
 		for range 20 {
 			// Words of one pre-token: letters and ideographs, at times longer than what is
 			// merged by scanning.

@@ -55,7 +55,7 @@ func TestAStretchEndsWithAPieceInEveryKind(t *testing.T) {
 }
 
 func TestADocumentBeyondTheBudgetGetsFurtherWithEveryRequest(t *testing.T) {
-	v := compiled(t, chat())
+	v := vocabtest.Compile(t, chat())
 	var b strings.Builder
 	for i := range 2000 {
 		b.WriteString(string([]rune(sentences)[i%190 : i%190+60]))

@@ -10,6 +10,7 @@ import (
 	"github.com/warmpath/warmpath/tokenizer/bpe"
 	"github.com/warmpath/warmpath/tokenizer/hf"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
+	"github.com/warmpath/warmpath/tokenizer/vocabtest"
 )
 
 type golden struct {
@@ -26,15 +27,7 @@ func load(t testing.TB, tokenizer []byte) *vocab.Vocab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := s.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := vocab.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return vocabtest.Compile(t, s)
 }
 
 // The goldens are what Hugging Face's tokenizers answered, see testdata/golden/make.py.

@@ -176,15 +176,7 @@ func TestRanksAreMerges(t *testing.T) {
 	text := []byte(words + "<|end|>" + strings.ToUpper(words) + " <|endofprompt|> dogs lazy")
 	var got [2][]uint32
 	for i, s := range []*vocab.Spec{ranks, s} {
-		file, err := s.Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := vocab.Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got[i], _ = bpe.New(v, bpe.Config{}).Encode(nil, text, bpe.Options{})
+		got[i], _ = bpe.New(vocabtest.Compile(t, s), bpe.Config{}).Encode(nil, text, bpe.Options{})
 	}
 	if !slices.Equal(got[0], got[1]) || !slices.Contains(got[0], n+5) {
 		t.Fatalf("by rank %v\nby pairs %v", got[0], got[1])

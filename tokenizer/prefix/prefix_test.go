@@ -27,15 +27,7 @@ func vocabulary(t testing.TB, added ...string) *vocab.Vocab {
 		s.Added = append(s.Added, vocab.AddedSpec{ID: 9000 + uint32(i), Content: content, Special: true})
 	}
 	s.Before = []uint32{s.Added[0].ID}
-	file, err := s.Compile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := vocab.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return vocabtest.Compile(t, s)
 }
 
 // plain is the checkpoints and the number of tokens without any memo.

@@ -1,5 +1,5 @@
 // Package vocabtest makes small vocabularies for tests: Train learns merges from a text as BPE
-// trainers do, JSON writes a vocabulary as a tokenizer.json. So tests need no published
+// trainers do, Compile makes one ready for use, JSON writes it as a tokenizer.json. So tests need no published
 // vocabulary, whose licences differ, and no network.
 package vocabtest
 
@@ -73,6 +73,24 @@ func Train(text string, kind pretoken.Kind, merges int) *vocab.Spec {
 		}
 	}
 	return s
+}
+
+// Compile compiles and loads a vocabulary. t is a testing.TB or a rapid.T.
+func Compile(t interface {
+	Helper()
+	Fatal(args ...any)
+}, s *vocab.Spec,
+) *vocab.Vocab {
+	t.Helper()
+	file, err := s.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := vocab.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 // Written returns a token as byte-level vocabularies write it: one printable character a byte.
