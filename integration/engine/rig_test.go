@@ -231,17 +231,7 @@ func (r *rig) waitExact() {
 // eventually repeats check until it passes; the last error is told.
 func (r *rig) eventually(limit time.Duration, what string, check func() error) {
 	r.t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%s: not within %v: %v", what, limit, err)
-		}
-		<-time.After(100 * time.Millisecond)
-	}
+	envoyrun.Eventually(r.t, limit, what, check)
 }
 
 // status is what the control service says of a worker.

@@ -340,3 +340,24 @@ func (p *Proxy) read(name string) string {
 	}
 	return string(data)
 }
+
+// Eventually repeats check until it passes, and fails the test t when it hasn't
+// within limit; the last error is told.
+func Eventually(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}, limit time.Duration, what string, check func() error,
+) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, limit, err)
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+}
