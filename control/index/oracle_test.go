@@ -162,7 +162,7 @@ func checkModels(t interface{ Fatalf(string, ...any) }, x *Index) {
 	}
 	links := 0
 	for f := range x.store.holders {
-		born := uint64(1<<63 - 1)
+		born := uint64(math.MaxUint64)
 		for id := x.store.holders[f].first; id != 0; id = x.store.node(id).same {
 			n := x.store.node(id)
 			if n.fingerprint != f || n.born > born { // equal only in a snapshot that nobody wrote
