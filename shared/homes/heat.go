@@ -30,7 +30,8 @@ const (
 // ones get heavier, by exp(time / fadeFor), and whoever asks divides by that (Cormode et al.,
 // "Forward decay", 2009).
 type Heat struct {
-	counters map[uint64]counter // by fingerprint
+	index    map[uint64]int32 // of a fingerprint's counter
+	counters []counter
 	total    float64
 	base     time.Duration // at which a request weighs 1
 	scratch  []float64
@@ -38,21 +39,21 @@ type Heat struct {
 
 // counter is one checkpoint.
 type counter struct {
-	weight float64 // of its requests
-	parent uint64  // the checkpoint before it; 0 for none
-	units  uint32
+	fingerprint uint64
+	weight      float64 // of its requests
+	parent      uint64  // the checkpoint before it; 0 for none
+	units       uint32
 }
 
 // NewHeat returns a count of nothing.
-func NewHeat() *Heat { return &Heat{counters: map[uint64]counter{}} }
+func NewHeat() *Heat { return &Heat{index: map[uint64]int32{}} }
 
 // weigh is what a request of now weighs.
 func (h *Heat) weigh(now time.Duration) float64 {
 	if now-h.base > rebase {
 		by := math.Exp(-float64(now-h.base) / float64(fadeFor))
-		for fp, c := range h.counters {
-			c.weight *= by
-			h.counters[fp] = c
+		for i := range h.counters {
+			h.counters[i].weight *= by
 		}
 		h.total *= by
 		h.base = now
@@ -67,13 +68,17 @@ func (h *Heat) Add(path []fingerprint.Checkpoint, now time.Duration) {
 	parent, opened := uint64(0), 0
 	for i := range path {
 		fp := path[i].Fingerprint
-		c, known := h.counters[fp]
+		at, known := h.index[fp]
 		if !known {
 			if opened++; opened > maxOpened {
 				break
 			}
+			at = int32(len(h.counters))
+			h.counters = append(h.counters, counter{fingerprint: fp})
+			h.index[fp] = at
 		}
-		h.counters[fp] = counter{weight: c.weight + weight, parent: parent, units: path[i].End}
+		c := &h.counters[at]
+		c.weight, c.parent, c.units = c.weight+weight, parent, path[i].End
 		parent = fp
 	}
 	if len(h.counters) > maxCounters {
@@ -89,13 +94,18 @@ func (h *Heat) forgetHalf() {
 	}
 	slices.Sort(h.scratch)
 	least := h.scratch[len(h.scratch)/2]
-	for fp, c := range h.counters {
+	kept := h.counters[:0]
+	for _, c := range h.counters {
 		// A checkpoint is at most as hot as the one before it, so what is kept keeps its parents;
 		// of equals all go, as half of them might be the wrong half.
 		if c.weight <= least {
-			delete(h.counters, fp)
+			delete(h.index, c.fingerprint)
+			continue
 		}
+		h.index[c.fingerprint] = int32(len(kept))
+		kept = append(kept, c)
 	}
+	h.counters = kept
 }
 
 // Requests is the number of recent requests, old ones counting less.
@@ -112,9 +122,10 @@ type hot struct {
 // above lists the checkpoints that at least so many recent requests begin with, deepest first.
 func (h *Heat) above(least float64, now time.Duration) (all []hot) {
 	weight := h.weigh(now)
-	for fp, c := range h.counters {
+	for i := range h.counters {
+		c := &h.counters[i]
 		if n := c.weight / weight; n >= least {
-			all = append(all, hot{fp, c.units, c.parent, n})
+			all = append(all, hot{c.fingerprint, c.units, c.parent, n})
 		}
 	}
 	slices.SortFunc(all, func(a, b hot) int {

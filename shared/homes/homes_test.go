@@ -192,7 +192,7 @@ func TestHeatIsBoundedAndKeepsWhatIsHot(t *testing.T) {
 		}
 	}
 	want := 100 * fadeFor.Seconds()
-	if got := h.counters[7<<32+8].weight / h.weigh(now); math.Abs(got/want-1) > 0.02 {
+	if got := h.counters[h.index[7<<32+8]].weight / h.weigh(now); math.Abs(got/want-1) > 0.02 {
 		t.Errorf("%v recent requests, want %v", got, want)
 	}
 	now += time.Hour // far beyond what one weight can tell

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"iter"
+	"sort"
 	"time"
 )
 
@@ -92,14 +93,10 @@ func (e *Engine) Resident() iter.Seq[BlockHash] {
 	}
 }
 
-// Holds counts how many of the blocks are resident from the first on.
+// Holds counts how many of the blocks are resident from the first on. Blocks of
+// one chain go last first (blockPool), so none is resident behind one that isn't.
 func (e *Engine) Holds(blocks []BlockHash) int {
-	for i, h := range blocks {
-		if e.pool.index.find(e.pool.slots, h) == none {
-			return i
-		}
-	}
-	return len(blocks)
+	return sort.Search(len(blocks), func(i int) bool { return e.pool.index.find(e.pool.slots, blocks[i]) == none })
 }
 
 // ClearCache drops every block that no running request holds.

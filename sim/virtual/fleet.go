@@ -162,7 +162,7 @@ func Run(cfg Config) (*Fleet, error) {
 	cfg.Faults = slices.Clone(cfg.Faults) // the word of a death is added
 	f := &Fleet{
 		cfg: cfg, seed: cfg.Seed, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
-		index: &index{delays: cfg.Delays, rng: rand.New(rand.NewPCG(cfg.Seed, 4)), known: map[engine.BlockHash]*place{}},
+		index: newIndex(cfg.Delays, rand.New(rand.NewPCG(cfg.Seed, 4))),
 		live:  map[uint64]*Request{}, planner: homes.NewPlanner(), generations: make([]uint32, cfg.Workers),
 	}
 	for i := range cfg.Workers {

@@ -154,10 +154,7 @@ func (g *Gateway) checkpoints(r *Request) []fingerprint.Checkpoint {
 // ask is what route.Choose is asked, its matches still to come.
 func (g *Gateway) ask(r *Request) *route.Request {
 	req := &g.request
-	*req = route.Request{PromptTokens: r.Prompt, Matches: req.Matches[:0], Checkpoints: req.Checkpoints[:0], SessionKey: r.Session, Sequence: g.order}
-	if units := len(r.promptBlocks()); units > 0 {
-		req.RingKey = uint64(r.blocks[min(units, ringUnits)-1])
-	}
+	*req = route.Request{PromptTokens: r.Prompt, Matches: req.Matches[:0], Checkpoints: req.Checkpoints[:0], SessionKey: r.Session, RingKey: r.ring, Sequence: g.order}
 	return req
 }
 

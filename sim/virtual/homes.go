@@ -32,7 +32,7 @@ func (f *Fleet) plan() {
 // holds tells who has a checkpoint now.
 func (x *index) holds(now time.Duration, generations []uint32) func(fingerprint uint64, ref uint16) bool {
 	return func(fingerprint uint64, ref uint16) bool {
-		e := x.known[engine.BlockHash(fingerprint)]
+		e := x.placeOf(engine.BlockHash(fingerprint))
 		if e == nil {
 			return false
 		}

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -17,9 +18,21 @@ import (
 type index struct {
 	delays   Delays
 	rng      *rand.Rand
-	known    map[engine.BlockHash]*place
-	gone     []farewell // removed holders, in order of time
-	expiring []farewell // predictions, in order of time
+	chunks   map[engine.BlockHash]*chunk // by a chunk's first block
+	last     *chunk                      // asked for last: engines tell of blocks in a row
+	in       engine.BlockHash            // its first block
+	gone     farewells                   // removed holders
+	expiring farewells                   // predictions
+}
+
+func newIndex(delays Delays, rng *rand.Rand) *index {
+	return &index{delays: delays, rng: rng, chunks: map[engine.BlockHash]*chunk{}}
+}
+
+// chunk has the checkpoints that are known among chunkBlocks blocks of a prompt.
+type chunk struct {
+	known  uint16  // by block
+	places []place // of these
 }
 
 // place is one checkpoint with its holders.
@@ -33,9 +46,59 @@ type holder struct {
 	generation uint32
 }
 
-type farewell struct {
-	at   time.Duration
-	hash engine.BlockHash
+// chunkOf returns the chunk that a block is in, nil if nothing of it is known.
+func (x *index) chunkOf(h engine.BlockHash) *chunk {
+	if in := h &^ (chunkBlocks - 1); in != x.in || x.last == nil {
+		x.in, x.last = in, x.chunks[in]
+	}
+	return x.last
+}
+
+// at is where the place of a block stands.
+func (c *chunk) at(h engine.BlockHash) int {
+	return bits.OnesCount16(c.known & (1<<(h%chunkBlocks) - 1))
+}
+
+// placeOf returns a checkpoint's place, nil if it isn't known.
+func (x *index) placeOf(h engine.BlockHash) *place {
+	c := x.chunkOf(h)
+	if c == nil || c.known>>(h%chunkBlocks)&1 == 0 {
+		return nil
+	}
+	return &c.places[c.at(h)]
+}
+
+// know returns a checkpoint's place, from now on known.
+func (x *index) know(h engine.BlockHash) *place {
+	c := x.chunkOf(h)
+	if c == nil {
+		c = &chunk{}
+		x.chunks[x.in], x.last = c, c
+	}
+	at := c.at(h)
+	if bit := uint16(1) << (h % chunkBlocks); c.known&bit == 0 {
+		c.known |= bit
+		c.places = slices.Insert(c.places, at, place{})
+	}
+	return &c.places[at]
+}
+
+// tidy drops holders, and a place that has none left.
+func (x *index) tidy(h engine.BlockHash, drop func(k holder) bool) {
+	p := x.placeOf(h)
+	if p == nil {
+		return
+	}
+	if p.holders = slices.DeleteFunc(p.holders, drop); len(p.holders) > 0 {
+		return
+	}
+	c := x.last
+	at := c.at(h)
+	c.places = slices.Delete(c.places, at, at+1)
+	if c.known &^= 1 << (h % chunkBlocks); c.known == 0 {
+		delete(x.chunks, x.in)
+		x.last = nil
+	}
 }
 
 // predicted lasts this long without an event that confirms it.
@@ -45,11 +108,7 @@ const predictedFor = time.Minute
 func (x *index) predict(now time.Duration, r *Request, worker int, generation uint32, positions []int) {
 	for _, p := range positions {
 		h := r.blocks[p-1]
-		e := x.known[h]
-		if e == nil {
-			e = &place{}
-			x.known[h] = e
-		}
+		e := x.know(h)
 		from := now + x.delays.Prediction
 		k := e.of(worker, generation)
 		switch {
@@ -63,7 +122,7 @@ func (x *index) predict(now time.Duration, r *Request, worker int, generation ui
 			}
 			*k = holder{worker: int32(worker), from: from, until: now + predictedFor, generation: generation}
 		}
-		x.expiring = append(x.expiring, farewell{now + predictedFor, h})
+		x.expiring.add(now+predictedFor, h)
 	}
 }
 
@@ -78,7 +137,7 @@ func (p *place) of(worker int, generation uint32) *holder {
 
 // event takes an engine's word: a block is there, or has gone. Some get lost.
 func (x *index) event(now time.Duration, worker int, generation uint32, h engine.BlockHash, there bool) {
-	e := x.known[h]
+	e := x.placeOf(h)
 	if e == nil {
 		return
 	}
@@ -97,47 +156,60 @@ func (x *index) event(now time.Duration, worker int, generation uint32, h engine
 		k.confirmed, k.until, k.from = true, 0, min(k.from, seen)
 	case k != nil:
 		k.until = seen
-		x.gone = append(x.gone, farewell{k.until, h})
+		x.gone.add(k.until, h)
 	}
 }
 
 // forget drops what a worker held: it came back empty, under a new generation.
 func (x *index) forget(worker int) {
-	for h, e := range x.known {
-		e.holders = slices.DeleteFunc(e.holders, func(k holder) bool { return k.worker == int32(worker) })
-		if len(e.holders) == 0 {
-			delete(x.known, h)
+	for first := range x.chunks {
+		for i := range engine.BlockHash(chunkBlocks) {
+			x.tidy(first+i, func(k holder) bool { return k.worker == int32(worker) })
 		}
 	}
 }
 
 // sweep forgets holders whose time is over.
 func (x *index) sweep(now time.Duration) {
-	x.gone = x.sweepList(now, x.gone)
-	x.expiring = x.sweepList(now, x.expiring)
-}
-
-func (x *index) sweepList(now time.Duration, list []farewell) []farewell {
-	n := 0
-	for n < len(list) && list[n].at < now {
-		h := list[n].hash
-		n++
-		e := x.known[h]
-		if e == nil {
-			continue
-		}
-		e.holders = slices.DeleteFunc(e.holders, func(k holder) bool { return k.until > 0 && k.until < now })
-		if len(e.holders) == 0 {
-			delete(x.known, h)
+	over := func(k holder) bool { return k.until > 0 && k.until < now }
+	for _, list := range []*farewells{&x.gone, &x.expiring} {
+		for h, ok := list.before(now); ok; h, ok = list.before(now) {
+			x.tidy(h, over)
 		}
 	}
-	return append(list[:0], list[n:]...)
+}
+
+// farewells are checkpoints that lose a holder, in order of time.
+type farewells struct {
+	list []farewell
+	next int
+}
+
+type farewell struct {
+	at   time.Duration
+	hash engine.BlockHash
+}
+
+func (f *farewells) add(at time.Duration, h engine.BlockHash) {
+	if f.next > len(f.list)/2 { // rather than grow
+		f.list, f.next = append(f.list[:0], f.list[f.next:]...), 0
+	}
+	f.list = append(f.list, farewell{at, h})
+}
+
+// before takes the first one whose time was before now.
+func (f *farewells) before(now time.Duration) (engine.BlockHash, bool) {
+	if f.next == len(f.list) || f.list[f.next].at >= now {
+		return 0, false
+	}
+	f.next++
+	return f.list[f.next-1].hash, true
 }
 
 // find returns the deepest checkpoint of every worker, in units.
 func (x *index) find(now time.Duration, r *Request, positions []int, generations []uint32, deepest []int32, matches []table.Match) []table.Match {
 	for i := len(positions) - 1; i >= 0; i-- {
-		e := x.known[r.blocks[positions[i]-1]]
+		e := x.placeOf(r.blocks[positions[i]-1])
 		if e == nil {
 			continue
 		}

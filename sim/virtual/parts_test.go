@@ -13,7 +13,7 @@ import (
 )
 
 func testIndex(d Delays) (x *index, r *Request, find func(now time.Duration, generation uint32) int) {
-	x = &index{delays: d, rng: rand.New(rand.NewPCG(1, 1)), known: map[engine.BlockHash]*place{}}
+	x = newIndex(d, rand.New(rand.NewPCG(1, 1)))
 	r = &Request{Prompt: 64, blocks: []engine.BlockHash{11, 12, 13, 14}, ends: []int{2, 4}}
 	find = func(now time.Duration, generation uint32) int {
 		m := x.find(now, r, []int{2, 4}, []uint32{0, generation}, make([]int32, 2), nil)
@@ -65,8 +65,8 @@ func TestTheIndexLearnsLateAndForgetsLate(t *testing.T) {
 		t.Errorf("%d units of a worker that has started anew", got)
 	}
 	x.forget(1)
-	if len(x.known) != 0 {
-		t.Errorf("%d checkpoints are held by nobody", len(x.known))
+	if len(x.chunks) != 0 {
+		t.Errorf("%d chunks are held by nobody", len(x.chunks))
 	}
 }
 
@@ -82,8 +82,8 @@ func TestTheIndexDoesNotGrowWithTime(t *testing.T) {
 		x.event(now, 1, 0, r.blocks[3], false)
 		x.sweep(now)
 	}
-	if len(x.known) > 130 || len(x.gone) > 130 || len(x.expiring) > 130 {
-		t.Errorf("%d checkpoints, %d removals and %d predictions are kept: a minute's worth is 120", len(x.known), len(x.gone), len(x.expiring))
+	if len(x.chunks) > 130 || len(x.gone.list) > 260 || len(x.expiring.list) > 260 {
+		t.Errorf("%d chunks of checkpoints, %d removals and %d predictions are kept: a minute's worth is 120", len(x.chunks), len(x.gone.list), len(x.expiring.list))
 	}
 }
 
@@ -92,9 +92,9 @@ func TestLostEventsAreLost(t *testing.T) {
 	x.predict(0, r, 1, 0, []int{4})
 	arrived := 0
 	for range 10_000 {
-		x.known[14].holders = nil
+		x.placeOf(14).holders = nil
 		x.event(0, 1, 0, 14, true)
-		arrived += len(x.known[14].holders)
+		arrived += len(x.placeOf(14).holders)
 	}
 	if math.Abs(float64(arrived)/10_000-0.7) > 0.02 {
 		t.Errorf("%d of 10,000 arrived, want 7,000", arrived)

@@ -1,64 +1,84 @@
 package virtual
 
-import "github.com/warmpath/warmpath/sim/engine"
+import (
+	"slices"
+
+	"github.com/warmpath/warmpath/sim/engine"
+)
 
 // pool is one LRU cache of the whole fleet's size: the honest ceiling of hits.
 // Requests go through it in the order in which they arrive, whoever serves
 // them.
 type pool struct {
-	capacity int
-	index    map[engine.BlockHash]int32
-	nodes    []poolNode
-	head     int32 // least recently used
-	tail     int32
+	capacity, held int
+	chunks         map[engine.BlockHash]int32 // by a chunk's first block: its node
+	nodes          []poolNode                 // of all blocks that ever came
+	head, tail     int32                      // least and most recently used
+	at             []int32                    // nodes of a request's blocks
 }
 
-type poolNode struct {
-	hash       engine.BlockHash
-	prev, next int32
-}
+// poolNode is a block that came, held or not.
+type poolNode struct{ prev, next int32 }
+
+// Instead of a node's number: the list ends here; the block isn't held (prev only).
+const (
+	nobody = -1
+	absent = -2
+)
 
 func newPool(blocks int) *pool {
-	return &pool{capacity: blocks, index: map[engine.BlockHash]int32{}, head: -1, tail: -1}
+	return &pool{capacity: blocks, chunks: map[engine.BlockHash]int32{}, head: nobody, tail: nobody}
 }
 
 // play returns how many leading blocks of the prompt were there, and keeps
 // prompt and answer.
 func (p *pool) play(r *Request) (hit int) {
+	p.find(r.blocks)
 	prompt := (r.Prompt - 1) / engine.BlockTokens // the last token is always computed
-	for hit < prompt {
-		if _, ok := p.index[r.blocks[hit]]; !ok {
-			break
-		}
+	for hit < prompt && p.nodes[p.at[hit]].prev != absent {
 		hit++
 	}
-	for i := len(r.blocks) - 1; i >= 0; i-- { // the leaf is the oldest, as engines release
-		p.touch(r.blocks[i])
+	for _, at := range slices.Backward(p.at) { // the leaf is the oldest, as engines release
+		p.touch(at)
 	}
 	return hit
 }
 
-func (p *pool) touch(h engine.BlockHash) {
-	at, ok := p.index[h]
-	switch {
-	case ok:
-		if at == p.tail {
-			return
+// find fills in the nodes of blocks.
+func (p *pool) find(blocks []engine.BlockHash) {
+	p.at = p.at[:0]
+	var in engine.BlockHash // the chunk, and its first node
+	first := int32(nobody)
+	for _, h := range blocks {
+		if chunk := h &^ (chunkBlocks - 1); chunk != in || first == nobody {
+			var known bool
+			if first, known = p.chunks[chunk]; !known {
+				first = int32(len(p.nodes))
+				p.chunks[chunk] = first
+				for range chunkBlocks {
+					p.nodes = append(p.nodes, poolNode{absent, nobody})
+				}
+			}
+			in = chunk
 		}
-		p.unlink(at)
-	case len(p.nodes) < p.capacity:
-		at = int32(len(p.nodes))
-		p.nodes = append(p.nodes, poolNode{hash: h})
-		p.index[h] = at
-	default:
-		at = p.head
-		p.unlink(at)
-		delete(p.index, p.nodes[at].hash)
-		p.nodes[at].hash = h
-		p.index[h] = at
+		p.at = append(p.at, first+int32(h%chunkBlocks))
 	}
-	n := &p.nodes[at]
-	n.prev, n.next = p.tail, -1
+}
+
+func (p *pool) touch(at int32) {
+	switch {
+	case at == p.tail:
+		return
+	case p.nodes[at].prev != absent:
+		p.unlink(at)
+	case p.held == p.capacity:
+		oldest := p.head
+		p.unlink(oldest)
+		p.nodes[oldest].prev = absent
+	default:
+		p.held++
+	}
+	p.nodes[at] = poolNode{p.tail, nobody}
 	if p.tail >= 0 {
 		p.nodes[p.tail].next = at
 	} else {
@@ -68,7 +88,7 @@ func (p *pool) touch(h engine.BlockHash) {
 }
 
 func (p *pool) unlink(at int32) {
-	n := &p.nodes[at]
+	n := p.nodes[at]
 	if n.prev >= 0 {
 		p.nodes[n.prev].next = n.next
 	} else {

@@ -20,6 +20,7 @@ type Request struct {
 	Output  int    // tokens
 
 	blocks []engine.BlockHash // full blocks of prompt and answer
+	ring   uint64             // key of the prompt's beginning, for the ring
 	ends   []int              // blocks before the end of each turn of the prompt
 	talk   *talk
 
@@ -159,7 +160,17 @@ type chatSource struct {
 	id      uint64
 }
 
-// talk is one conversation: its tokens so far and the chain of their blocks.
+// chunkBlocks is how many blocks of a prompt have hashes that count upwards: places
+// side by side wherever blocks are looked up.
+const chunkBlocks = 16
+
+// block names block i of a prompt. content names what it and all of its chunk is,
+// from the prompt's beginning on.
+func block(content uint64, i int) engine.BlockHash {
+	return engine.BlockHash(mixHash(content, uint64(i/chunkBlocks))&^(chunkBlocks-1) | uint64(i%chunkBlocks))
+}
+
+// talk is one conversation: its tokens so far and the names of their blocks.
 type talk struct {
 	rng     *rand.Rand
 	session uint64
@@ -171,23 +182,27 @@ type talk struct {
 	turn    int
 	tokens  int
 	blocks  []engine.BlockHash
+	ring    uint64 // names the first ringUnits blocks
 	ends    []int
 }
 
-// extend makes the conversation longer and chains the blocks that fill up.
+// extend makes the conversation longer and names the blocks that fill up.
 func (t *talk) extend(n int) {
 	t.tokens += n
 	for i := len(t.blocks); i < t.tokens/engine.BlockTokens; i++ {
-		previous, content := uint64(0), t.own
-		if i > 0 {
-			previous = uint64(t.blocks[i-1])
-		}
+		content := t.own
 		if (i+1)*engine.BlockTokens <= t.system {
 			content = t.shared
 		}
-		t.blocks = append(t.blocks, engine.BlockHash(mixHash(previous+0x9e3779b97f4a7c15, content+uint64(i))))
+		t.blocks = append(t.blocks, block(content, i))
+		if i < ringUnits {
+			t.ring = chain(t.ring, content+uint64(i))
+		}
 	}
 }
+
+// chain goes on from what is named by previous.
+func chain(previous, content uint64) uint64 { return mixHash(previous+0x9e3779b97f4a7c15, content) }
 
 // endTurn notes that a message ends here.
 func (t *talk) endTurn() {
@@ -246,7 +261,7 @@ func (s *chatSource) ask(t *talk, question int) *Request {
 	s.left--
 	r := &Request{
 		ID: s.id, Session: t.session, Tenant: t.tenant, Turn: t.turn,
-		Prompt: t.tokens, Output: s.Answer.draw(t.rng), ends: t.ends[:len(t.ends):len(t.ends)], talk: t,
+		Prompt: t.tokens, Output: s.Answer.draw(t.rng), ends: t.ends[:len(t.ends):len(t.ends)], talk: t, ring: t.ring,
 	}
 	t.extend(r.Output)
 	t.endTurn()

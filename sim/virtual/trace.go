@@ -100,18 +100,26 @@ func (s *traceSource) Open() (time.Duration, *Request, bool) {
 	s.next++
 	l := &s.lines[d.line]
 	r := &Request{ID: uint64(s.next), Prompt: l.Input, Output: max(l.Output, 1)}
-	full := (r.Prompt + r.Output) / engine.BlockTokens
-	previous := uint64(0)
-	for i := range full {
-		content := mixHash(0xa5, uint64(d.line)) // the answer is nobody else's
-		if end := (i + 1) * engine.BlockTokens; end <= r.Prompt {
-			content = l.Hashes[i*engine.BlockTokens/traceBlock]
+	const whole = traceBlock / engine.BlockTokens
+	answer := mixHash(0xa5, uint64(d.line)) // nobody else's
+	r.blocks = make([]engine.BlockHash, (r.Prompt+r.Output)/engine.BlockTokens)
+	named, key := uint64(0), uint64(0)
+	for i := range r.blocks {
+		if (i+1)*engine.BlockTokens > r.Prompt {
+			r.blocks[i] = block(answer, i)
+			continue
 		}
-		previous = mixHash(previous+0x9e3779b97f4a7c15, content<<8+uint64(i%(traceBlock/engine.BlockTokens)))
-		r.blocks = append(r.blocks, engine.BlockHash(previous))
-	}
-	if at := min(2*traceBlock, r.Prompt) / engine.BlockTokens; at > 0 { // nobody names a session: the first two blocks
-		r.Session = uint64(r.blocks[at-1])
+		if i%whole == 0 {
+			named = chain(named, l.Hashes[i/whole])
+		}
+		r.blocks[i] = block(named, i)
+		key = chain(key, l.Hashes[i/whole]<<8+uint64(i%whole))
+		if i < ringUnits {
+			r.ring = key
+		}
+		if i < 2*whole { // nobody names a session: the first two blocks of the trace
+			r.Session = key
+		}
 	}
 	return d.at, r, true
 }
