@@ -47,7 +47,7 @@ func TestAHotPrefixGetsHomesAndLosesThem(t *testing.T) {
 			g.send([]wire.InFlight{{Ref: a, Requests: 20, UncachedTokens: 100}}, reports...)
 			time.Sleep(500 * time.Millisecond)
 		}
-		frame, _ := b.s.table.Update(0, 0, time.Now())
+		frame, _ := b.s.table.Update(0, 0, wire.Version, time.Now())
 		homes, refs := homesIn(t, frame)
 		if len(homes) != 1 || homes[0].Fingerprint != hot.Fingerprint || homes[0].Units != hot.End || len(refs[0]) != 2 {
 			t.Fatalf("homes %+v for workers %v, want both for the shared prompt", homes, refs)
@@ -57,7 +57,7 @@ func TestAHotPrefixGetsHomesAndLosesThem(t *testing.T) {
 			t.Errorf("status: %+v", st.Hot)
 		}
 		time.Sleep(20 * time.Second)
-		frame, _ = b.s.table.Update(0, 0, time.Now())
+		frame, _ = b.s.table.Update(0, 0, wire.Version, time.Now())
 		if homes, _ := homesIn(t, frame); len(homes) != 0 || len(b.s.Status().Hot) != 0 {
 			t.Errorf("cooled for 20 s: %+v", homes)
 		}

@@ -84,7 +84,7 @@ func TestGatewaysGetTheSettingsBesideAPolicyThatOldOnesCanRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := start(t, newEngines(alpha), Config{Workers: specs(alpha), Policy: []byte(quotaPolicy)})
 		<-b.s.Ready()
-		frame, ok := b.s.Table().Update(0, 0, time.Now())
+		frame, ok := b.s.Table().Update(0, 0, wire.Version, time.Now())
 		if !ok {
 			t.Fatal("no frame")
 		}

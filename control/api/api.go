@@ -105,6 +105,7 @@ func New(c Control, cfg Config) http.Handler {
 	guarded("GET /metrics", cfg.Metrics.ServeHTTP)
 	guarded("GET /v1/table", h.table)
 	guarded("GET /v1/table/pages", h.pages)
+	guarded("POST /v1/table/pages", h.pages)
 	guarded("GET /v1/table/entries", h.entries)
 	guarded("GET /v1/table/top", h.top)
 	guarded("GET /v1/vocabulary/{hash}", h.vocabulary)

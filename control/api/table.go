@@ -53,6 +53,11 @@ func (h *handler) table(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, err)
 		return
 	}
+	speaks, err := number(r, "wire", 8)
+	if err != nil {
+		h.fail(w, err)
+		return
+	}
 	if !h.serving(w) {
 		return
 	}
@@ -61,7 +66,7 @@ func (h *handler) table(w http.ResponseWriter, r *http.Request) {
 	for {
 		// The channel first: a change between the two calls must not be missed.
 		changed := h.c.Table().Changed()
-		if frame, ok := h.c.Table().Update(epoch, version, time.Now()); ok {
+		if frame, ok := h.c.Table().Update(epoch, version, uint8(speaks), time.Now()); ok {
 			writeFrame(w, frame)
 			return
 		}
@@ -78,6 +83,8 @@ func (h *handler) table(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// pages answers with a range, or to a POST with those of its pages whose digests
+// differ from the sent ones.
 func (h *handler) pages(w http.ResponseWriter, r *http.Request) {
 	epoch, err := number(r, "epoch", 64)
 	if err != nil {
@@ -97,13 +104,23 @@ func (h *handler) pages(w http.ResponseWriter, r *http.Request) {
 	if !h.serving(w) {
 		return
 	}
-	frame, err := h.c.Table().Pages(epoch, uint8(bits), int(index))
+	var frame []byte
+	if r.Method == http.MethodPost {
+		var digests []byte
+		if digests, err = h.body(w, r, maxDigestsBytes); err != nil {
+			h.fail(w, err)
+			return
+		}
+		frame, err = h.c.Table().Compare(epoch, uint8(bits), int(index), digests)
+	} else {
+		frame, err = h.c.Table().Pages(epoch, uint8(bits), int(index))
+	}
 	var moved *publish.Moved
 	switch {
 	case errors.As(err, &moved):
 		h.fail(w, &Failure{http.StatusConflict, "moved", moved.Error(), "ask /v1/table again and start from its geometry"})
 	case err != nil:
-		h.fail(w, badRequest(err.Error(), "ranges go from 0 to the number of digests - 1"))
+		h.fail(w, badRequest(err.Error(), "ranges go from 0 to the number of digests - 1; a comparison is a frame of pages with the digests of one range"))
 	default:
 		writeFrame(w, frame)
 	}
@@ -122,6 +139,9 @@ func (h *handler) batch(w http.ResponseWriter, r *http.Request) {
 	}
 	writeFrame(w, ack)
 }
+
+// maxDigestsBytes is several times a frame with the digests of one range.
+const maxDigestsBytes = 8 << 10
 
 func writeFrame(w http.ResponseWriter, frame []byte) {
 	w.Header().Set("Content-Type", frameType)

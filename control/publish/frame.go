@@ -158,7 +158,10 @@ func millis(d time.Duration) uint32 {
 	return uint32(min(max(d.Milliseconds(), 0), math.MaxUint32-1))
 }
 
-type frameKey struct{ epoch, from uint64 }
+type frameKey struct {
+	epoch, from uint64
+	wire        uint8
+}
 
 type cachedFrame struct {
 	frame []byte
@@ -170,23 +173,23 @@ type cachedFrame struct {
 const frameFresh = 20 * time.Millisecond
 
 // Update returns the frame that brings a gateway from (epoch, version) to now,
-// or as far as one frame goes. ok is false when there is nothing new. The frame
-// is shared: don't change it.
-func (t *Table) Update(epoch, version uint64, now time.Time) (frame []byte, ok bool) {
+// or as far as one frame goes, in the newest wire version up to speaks. ok is
+// false when there is nothing new. The frame is shared: don't change it.
+func (t *Table) Update(epoch, version uint64, speaks uint8, now time.Time) (frame []byte, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	resync := epoch != t.epoch || version < t.logFrom || version > t.version
 	if !resync && version == t.version {
 		return nil, false
 	}
-	key := frameKey{epoch, version}
+	key := frameKey{epoch, version, min(speaks, wire.Version)}
 	if c, hit := t.frames[key]; hit && now.Sub(c.built) < frameFresh {
 		return c.frame, true
 	}
 	if resync {
-		frame = t.resync(epoch, version, now)
+		frame = t.resync(&key, now)
 	} else {
-		frame = t.delta(version, now)
+		frame = t.delta(&key, now)
 	}
 	if t.frames == nil {
 		t.frames = map[frameKey]cachedFrame{}
@@ -198,20 +201,22 @@ func (t *Table) Update(epoch, version uint64, now time.Time) (frame []byte, ok b
 	return frame, true
 }
 
-func (t *Table) header(flags uint16, from, to uint64) []byte {
+func (t *Table) header(key *frameKey, flags uint16) []byte {
 	if t.off {
 		flags |= wire.FlagOff
 	}
-	return wire.AppendHeader(make([]byte, 0, 4096), &wire.Header{Kind: wire.Update, Flags: flags, Epoch: t.epoch, From: from, To: to})
+	return wire.AppendHeader(make([]byte, 0, 4096), &wire.Header{
+		Kind: wire.Update, Wire: key.wire, Flags: flags, Epoch: t.epoch, From: key.from, To: t.version,
+	})
 }
 
 // resync: everything about the fleet, and the digests to compare pages by.
-func (t *Table) resync(epoch, from uint64, now time.Time) []byte {
+func (t *Table) resync(key *frameKey, now time.Time) []byte {
 	flags := uint16(wire.FlagResync)
-	if epoch != 0 && !t.own[epoch] && now.Before(t.keepEnd) {
+	if key.epoch != 0 && !t.own[key.epoch] && now.Before(t.keepEnd) {
 		flags |= wire.FlagKeepPages
 	}
-	b := t.header(flags, from, t.version)
+	b := t.header(key, flags)
 	b = wire.AppendSection(b, wire.SectionGeometry, wire.AppendGeometry(nil, wire.Geometry{Bits: t.bits, Entries: uint32(t.entries)}))
 	b = t.about(b, now, func(uint64) bool { return true })
 	b, mark := wire.BeginSection(b, wire.SectionDigests)
@@ -248,11 +253,11 @@ func (t *Table) about(b []byte, now time.Time, want func(at uint64) bool) []byte
 	return b
 }
 
-// delta: what changed after version from.
-func (t *Table) delta(from uint64, now time.Time) []byte {
-	b := t.header(0, from, 0)
-	b = t.about(b, now, func(at uint64) bool { return at > from })
-	fingerprints, to := t.changesSince(from, wire.MaxBody-len(b)-2*wire.SectionHeaderBytes)
+// delta: what changed after the key's version.
+func (t *Table) delta(key *frameKey, now time.Time) []byte {
+	b := t.header(key, 0)
+	b = t.about(b, now, func(at uint64) bool { return at > key.from })
+	fingerprints, to := t.changesSince(key.from, wire.MaxBody-len(b)-2*wire.SectionHeaderBytes)
 	binary.LittleEndian.PutUint64(b[24:], to)
 	var removes []byte
 	if len(fingerprints) > 0 {
@@ -338,6 +343,46 @@ func (t *Table) Fingerprints(epoch uint64, page int) (fingerprints []uint64, at 
 // Pages returns the frame with the non-empty pages of a range. The error is
 // *Moved when epoch or bits aren't the current ones.
 func (t *Table) Pages(epoch uint64, bits uint8, r int) ([]byte, error) {
+	return t.someOf(epoch, bits, r, wire.OldestVersion, func(_ int, p table.Page) bool { return len(p) > 0 })
+}
+
+// Compare returns the frame with the pages of a range that differ from a
+// gateway's, of which frame has the digests: one without entries in place of a
+// page that only the gateway has. The error is *Moved, too, or *wire.Error.
+func (t *Table) Compare(epoch uint64, bits uint8, r int, frame []byte) ([]byte, error) {
+	var digests []uint64
+	header, err := wire.DecodeHeader(frame)
+	if err == nil && header.Kind != wire.Pages {
+		err = &wire.Error{Offset: 4, What: "frame: not a comparison of pages"}
+	}
+	if err == nil {
+		err = wire.ForEachSection(frame, func(s wire.Section) error {
+			if s.Type != wire.SectionDigests {
+				return nil
+			}
+			return wire.ForEachDigest(s.Payload, func(i int, digest uint64) error {
+				if i == table.RangePages {
+					return &wire.Error{Offset: 8 * i, What: "digests: more than one range"}
+				}
+				digests = append(digests, digest)
+				return nil
+			})
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.someOf(epoch, bits, r, wire.Version, func(i int, p table.Page) bool {
+		theirs := uint64(0)
+		if i < len(digests) {
+			theirs = digests[i]
+		}
+		return p.Digest() != theirs
+	})
+}
+
+// someOf returns the frame with those pages of a range that want says.
+func (t *Table) someOf(epoch uint64, bits uint8, r int, version uint8, want func(i int, p table.Page) bool) ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if epoch != t.epoch || bits != t.bits {
@@ -347,14 +392,16 @@ func (t *Table) Pages(epoch uint64, bits uint8, r int) ([]byte, error) {
 		return nil, fmt.Errorf("range %d of %d", r, len(t.digests))
 	}
 	first := r * table.RangePages
-	pages := t.pages[first:min(first+table.RangePages, len(t.pages))]
-	size := wire.HeaderBytes + wire.SectionHeaderBytes
-	for _, p := range pages {
-		size += len(p)
-	}
-	b := wire.AppendHeader(make([]byte, 0, size), &wire.Header{Kind: wire.Pages, Epoch: t.epoch, From: 0, To: t.version})
+	b := wire.AppendHeader(nil, &wire.Header{Kind: wire.Pages, Wire: version, Epoch: t.epoch, To: t.version})
 	b, mark := wire.BeginSection(b, wire.SectionPages)
-	for _, p := range pages {
+	for i, p := range t.pages[first:min(first+table.RangePages, len(t.pages))] {
+		if !want(i, p) {
+			continue
+		}
+		if p == nil {
+			p = make(table.Page, table.PageBytes)
+			p.Init(bits, uint32(first+i))
+		}
 		b = append(b, p...)
 	}
 	return wire.EndSection(b, mark), nil

@@ -3,17 +3,20 @@ package publish
 import (
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
 // setTable interns the holder sets of entries with more holders than fit inline.
 // Hot prefixes share them: the checkpoints of one system prompt mostly have the
-// same holders. An id isn't given to another set before the 2^24 ids have gone
-// round, so a gateway that still has the old entry never reads a wrong set.
+// same holders. The members make the id, 24 bits of their hash, so replicas call a
+// set by the same id, and hardly ever one by the id of another: where two would
+// meet, the later one takes the next free id, and the digests of its entries
+// differ between replicas.
 type setTable struct {
 	byID    map[uint32]*set
 	byBits  map[string]uint32
-	next    uint32
 	bytes   int
 	changes uint64
 }
@@ -41,17 +44,17 @@ func (s *setTable) take(refs []uint16) uint32 {
 	if s.bytes+8+len(bitmap) > maxSetBytes {
 		return 0
 	}
-	for {
-		s.next = s.next%(1<<24-1) + 1
-		if s.byID[s.next] == nil {
-			break
-		}
+	const ids = 1<<24 - 1 // and 0, for none
+	id := uint32(xxhash.Sum64(bitmap) % ids)
+	for s.byID[id+1] != nil {
+		id = (id + 1) % ids
 	}
-	s.byID[s.next] = &set{bitmap: string(bitmap), users: 1}
-	s.byBits[string(bitmap)] = s.next
+	id++
+	s.byID[id] = &set{bitmap: string(bitmap), users: 1}
+	s.byBits[string(bitmap)] = id
 	s.bytes += 8 + len(bitmap)
 	s.changes++
-	return s.next
+	return id
 }
 
 // release gives one use of a set back. Id 0 is nobody's.

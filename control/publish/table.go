@@ -2,6 +2,7 @@ package publish
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -231,14 +232,22 @@ func (t *Table) coming(b *Batch) (n int) {
 	return n
 }
 
-// entry makes the entry of a fingerprint. The set it names is held for it.
+// entry makes the entry of a fingerprint. The set it names is held for it. What
+// is known of the holders alone decides its bytes, not the order in which it came
+// to be known: two replicas that know the same have the same pages. Where the set
+// doesn't say them all, the most recent are named.
 func (t *Table) entry(fingerprint uint64, holders []uint16, poolSize int) table.Entry {
 	e := table.Entry{Fingerprint: fingerprint}
-	copy(e.Refs[:], holders)
 	if len(holders) > table.InlineRefs {
 		e.SetOverflow(t.sets.take(holders))
 		e.SetUniversal(len(holders)*2 > poolSize)
+		if e.Overflow() != 0 {
+			slices.Sort(holders)
+		}
+		holders = holders[:table.InlineRefs]
 	}
+	copy(e.Refs[:], holders)
+	slices.Sort(e.Refs[:len(holders)])
 	return e
 }
 

@@ -46,8 +46,11 @@ func (h Hold) String() string {
 
 // Control tells how the courier reaches the control service.
 type Control struct {
-	Cluster   string // name of the proxy's cluster
-	Authority string // :authority of the calls
+	Cluster string // name of the proxy's cluster
+	// Authority is the :authority of the calls, by which a proxy that hashes chooses
+	// one of several control services. Empty: one for each gateway, and another
+	// after a failure.
+	Authority string
 	Token     string // bearer token; empty sends none
 	// BatchInterval is the least time between two batches of reports.
 	BatchInterval time.Duration
@@ -91,7 +94,6 @@ func Default() *Config {
 		Deployment: "default",
 		Control: Control{
 			Cluster:       "warmpath-control",
-			Authority:     "warmpath-control",
 			BatchInterval: 250 * time.Millisecond,
 			PollWait:      10 * time.Second,
 			Timeout:       15 * time.Second,

@@ -31,7 +31,8 @@ type batch struct {
 	notBefore  int64
 	sooner     time.Duration // control's wish for the time to the next, 0 none
 	failures   uint32
-	more       bool // chunks were left for the next batch
+	replica    uint32 // that was asked
+	more       bool   // chunks were left for the next batch
 
 	consumed [wire.MaxSlots]consumed
 	sent     []wire.Acked
@@ -50,6 +51,7 @@ func (c *Courier) startBatch(now int64) {
 	if b.open && now > b.deadline {
 		b.open = false
 		c.batchFailed(now)
+		c.leave(b.replica)
 	}
 	if !c.lease.held || b.open || now < b.notBefore || now-b.last < int64(c.batchInterval()) {
 		return
@@ -65,7 +67,7 @@ func (c *Courier) startBatch(now int64) {
 	b.deadline = now + int64(batchTimeout+lostAfter)
 	b.generation++
 	generation := b.generation
-	b.open = true
+	b.open, b.replica = true, c.replica
 	headers := append(c.headers("POST", "/v1/batch"), [2]string{"content-type", "application/octet-stream"})
 	_, status := abi.HTTPCall(c.config.Control.Cluster, headers, c.batchFrame(now), batchTimeout,
 		func(_, size, _ int) {
@@ -188,6 +190,7 @@ func (c *Courier) batchAnswered(status, size int) {
 		c.batchFailed(now)
 	default:
 		c.batchFailed(now)
+		c.leave(c.batch.replica)
 	}
 }
 

@@ -57,7 +57,8 @@ type Courier struct {
 	inside     bool   // a slice is running; still true in the next one: it panicked
 	late       uint32 // token of what a late writer left behind; 0 for nothing
 	told       uint32
-	pollStatus int // of the last answer that was no success
+	pollStatus int    // of the last answer that was no success
+	replica    uint32 // of control: how often one was left for another
 
 	value abi.Scratch // page or record that is about to be replaced
 	reply abi.Scratch // body of the poll's answer, in use until it is applied

@@ -6,6 +6,7 @@ import (
 
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/metrics"
+	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -30,6 +31,7 @@ type poll struct {
 	deadline   int64
 	notBefore  int64
 	failures   uint
+	replica    uint32 // that was asked
 }
 
 // startPoll opens the long-poll when nothing else is open or waiting.
@@ -49,19 +51,20 @@ func (c *Courier) startPoll(now int64) {
 	}
 	path := "/v1/table?epoch=" + strconv.FormatUint(epoch, 10) +
 		"&version=" + strconv.FormatUint(version, 10) +
-		"&wait_ms=" + strconv.FormatInt(c.config.Control.PollWait.Milliseconds(), 10)
-	c.get(now, path, c.pollAnswered)
+		"&wait_ms=" + strconv.FormatInt(c.config.Control.PollWait.Milliseconds(), 10) +
+		"&wire=" + strconv.Itoa(wire.Version)
+	c.call(now, c.headers("GET", path), nil, c.pollAnswered)
 }
 
-// get sends a GET whose answer goes to done, unless the poll's generation has
-// moved on.
-func (c *Courier) get(now int64, path string, done func(status, size int)) {
+// call asks for table data; the answer goes to done, unless the poll's
+// generation has moved on.
+func (c *Courier) call(now int64, headers [][2]string, body []byte, done func(status, size int)) {
 	p := &c.poll
 	p.generation++
 	generation := p.generation
-	p.open, p.started = true, now
+	p.open, p.started, p.replica = true, now, c.replica
 	p.deadline = now + int64(c.config.Control.Timeout+lostAfter)
-	_, status := abi.HTTPCall(c.config.Control.Cluster, c.headers("GET", path), nil, c.config.Control.Timeout,
+	_, status := abi.HTTPCall(c.config.Control.Cluster, headers, body, c.config.Control.Timeout,
 		func(_, size, _ int) {
 			if c.poll.generation != generation || !c.poll.open {
 				return
@@ -80,13 +83,36 @@ func (c *Courier) headers(method, path string) [][2]string {
 	h := [][2]string{
 		{":method", method},
 		{":path", path},
-		{":authority", c.config.Control.Authority},
+		{":authority", c.authority()},
 		{"accept", "application/octet-stream"},
 	}
 	if c.config.Control.Token != "" {
 		h = append(h, [2]string{"authorization", "Bearer " + c.config.Control.Token})
 	}
 	return h
+}
+
+// authority decides where a proxy that hashes sends a call: each gateway keeps to
+// one replica of control, and tries another once that one fails.
+func (c *Courier) authority() string {
+	if c.config.Control.Authority != "" {
+		return c.config.Control.Authority
+	}
+	choice := fingerprint.Hash(c.config.Gateway + "/" + strconv.FormatUint(uint64(c.replica), 10))
+	return "warmpath-control-" + strconv.FormatUint(choice, 16)
+}
+
+// leave turns to another replica, unless that was done since the failed call
+// began. A poll that waits at the old one isn't waited for.
+func (c *Courier) leave(replica uint32) {
+	if replica != c.replica {
+		return
+	}
+	c.replica++
+	if c.poll.open && c.config.Control.Authority == "" {
+		c.poll = poll{generation: c.poll.generation + 1, notBefore: c.poll.notBefore, failures: c.poll.failures}
+		c.resync.drop()
+	}
 }
 
 // status is the answer's :status, 0 for an answer without one. A dead cluster
@@ -199,6 +225,9 @@ func (c *Courier) tellPoll(kind int) {
 // gateways of a fleet don't return together.
 func (c *Courier) pollFailed(now int64, kind int) {
 	c.metrics.Inc(metrics.PollFailures, kind)
+	if kind != metrics.PollStatus || c.pollStatus >= 500 {
+		c.leave(c.poll.replica)
+	}
 	c.resync.drop()
 	c.poll.notBefore = now + int64(c.backoff(c.poll.failures))
 	c.poll.failures++

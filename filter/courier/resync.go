@@ -17,10 +17,10 @@ type resync struct {
 	digests []uint64
 	next    int // range to compare next
 
-	frame []byte // a fetched range that is being written
-	pages []byte // its pages
-	at    int    // next index within the range
-	sum   uint64 // digests of the pages before it
+	frame []byte                   // a fetched range that is being written
+	pages []byte                   // its pages
+	at    int                      // next index within the range
+	own   [table.RangePages]uint64 // digests of the pages before it
 }
 
 func (r *resync) drop() { *r = resync{} }
@@ -122,7 +122,6 @@ func (c *Courier) continueResync(s *slice) {
 		case digest == r.digests[r.next]:
 			r.next++
 			r.at = 0
-			r.sum = 0
 		default:
 			c.fetchRange(s.began)
 			return
@@ -130,8 +129,8 @@ func (c *Courier) continueResync(s *slice) {
 	}
 }
 
-// rangeDigest adds up the digests of the stored pages of the next range, over
-// as many slices as it takes.
+// rangeDigest notes the digests of the stored pages of the next range, over as
+// many slices as it takes, and adds them up.
 func (c *Courier) rangeDigest(s *slice) (digest uint64, ok bool) {
 	r := &c.resync
 	first, n := r.span()
@@ -141,12 +140,16 @@ func (c *Courier) rangeDigest(s *slice) (digest uint64, ok bool) {
 		}
 		index := first + uint32(r.at)
 		value, _, status := abi.SharedData(c.fleet.Keys.PageView(r.bits, index), &c.value)
+		r.own[r.at] = 0
 		if status == abi.OK && len(value) == table.PageBytes {
-			r.sum ^= table.Page(value).Digest()
+			r.own[r.at] = table.Page(value).Digest()
 		}
 		r.at++
 	}
-	return r.sum, true
+	for _, page := range r.own[:n] {
+		digest ^= page
+	}
+	return digest, true
 }
 
 // span is the first page and the number of pages of the next range.
@@ -154,12 +157,28 @@ func (r *resync) span() (first uint32, n int) {
 	return uint32(r.next * table.RangePages), min(table.RangePages, 1<<r.bits)
 }
 
+// fetchRange asks for the pages of the next range: for those whose digests
+// differ, where control can tell, or for all.
 func (c *Courier) fetchRange(now int64) {
 	r := &c.resync
 	path := "/v1/table/pages?epoch=" + strconv.FormatUint(r.header.Epoch, 10) +
 		"&bits=" + strconv.Itoa(int(r.bits)) + "&range=" + strconv.Itoa(r.next)
-	c.get(now, path, c.rangeAnswered)
+	if !r.comparing() {
+		c.call(now, c.headers("GET", path), nil, c.rangeAnswered)
+		return
+	}
+	b := wire.AppendHeader(c.out[:0], &wire.Header{Kind: wire.Pages, Wire: wire.Version, Epoch: r.header.Epoch})
+	b, mark := wire.BeginSection(b, wire.SectionDigests)
+	for _, digest := range r.own[:r.at] {
+		b = wire.AppendDigest(b, digest)
+	}
+	c.out = wire.EndSection(b, mark)
+	c.call(now, c.headers("POST", path), c.out, c.rangeAnswered)
 }
+
+// comparing tells whether control answers with the pages that differ: it speaks
+// this version.
+func (r *resync) comparing() bool { return r.header.Wire >= wire.Version }
 
 // rangeAnswered takes the pages of a range.
 func (c *Courier) rangeAnswered(status, size int) {
@@ -212,12 +231,13 @@ func (c *Courier) takeRange(frame []byte) bool {
 		c.tell("pages: " + err.Error())
 		return false
 	}
-	r.frame, r.pages, r.at, r.sum = frame, pages, 0, 0
+	r.frame, r.pages, r.at = frame, pages, 0
 	return true
 }
 
 // writeRange writes the pages of a fetched range and empties those that
-// control doesn't have. It answers true when the range is done.
+// control doesn't have: it sends them without entries in a comparison, and not at
+// all otherwise. It answers true when the range is done.
 func (c *Courier) writeRange(s *slice) bool {
 	r := &c.resync
 	first, n := r.span()
@@ -227,18 +247,21 @@ func (c *Courier) writeRange(s *slice) bool {
 		}
 		index := first + uint32(r.at)
 		var page table.Page
-		if len(r.pages) > 0 && table.Page(r.pages[:table.PageBytes]).Index() == index {
-			page = r.pages[:table.PageBytes]
+		sent := len(r.pages) > 0 && table.Page(r.pages[:table.PageBytes]).Index() == index
+		if sent {
+			if page = r.pages[:table.PageBytes]; page.Count() == 0 {
+				page = nil
+			}
 		}
-		if !c.replacePage(r.bits, index, page) {
+		if (sent || !r.comparing()) && !c.replacePage(r.bits, index, page) {
 			return false
 		}
-		if page != nil {
+		if sent {
 			r.pages = r.pages[table.PageBytes:]
 		}
 		r.at++
 	}
-	r.frame, r.pages, r.at, r.sum = nil, nil, 0, 0
+	r.frame, r.pages, r.at = nil, nil, 0
 	r.next++
 	return true
 }

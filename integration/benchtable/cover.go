@@ -66,7 +66,7 @@ func covers(workers, tokensPerWorker int) coverFigures {
 
 // setBytes is the size of the sets of holders that a gateway has.
 func setBytes(t *publish.Table) (n int) {
-	frame, _ := t.Update(0, 0, time.Unix(1_800_000_000, 0))
+	frame, _ := t.Update(0, 0, wire.Version, time.Unix(1_800_000_000, 0))
 	_ = wire.ForEachSection(frame, func(s wire.Section) error {
 		if s.Type == wire.SectionSets {
 			n = len(s.Payload)

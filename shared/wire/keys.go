@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/table"
 )
 
 const (
@@ -14,13 +15,13 @@ const (
 )
 
 // Keys names the values in the proxy's shared data. Shared data is one space for the whole
-// process and has neither delete nor list, so every key carries the deployment and the wire
-// version: old and new modules overlap during a swap.
+// process and has neither delete nor list, so every key carries the deployment and the version
+// of what is stored: old and new modules overlap during a swap.
 type Keys struct{ prefix string }
 
 // NewKeys returns the keys of a deployment: `wp.<deployment>.1.*`.
 func NewKeys(deployment string) Keys {
-	return Keys{prefix: "wp." + deployment + "." + strconv.Itoa(Version) + "."}
+	return Keys{prefix: "wp." + deployment + "." + strconv.Itoa(table.Wire) + "."}
 }
 
 // Courier is the election record.

@@ -1,6 +1,10 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/warmpath/warmpath/shared/table"
+)
 
 const (
 	// MaxRowBytes bounds a row.
@@ -54,7 +58,7 @@ type InFlight struct {
 // finish with EndRow, all three with the same b and start = len(b) before AppendRow.
 func AppendRow(b []byte, r *Row) []byte {
 	b = binary.LittleEndian.AppendUint32(b, rowMagic)
-	b = append(b, Version, 0)
+	b = append(b, table.Wire, 0)
 	b = binary.LittleEndian.AppendUint16(b, r.Slot)
 	b = binary.LittleEndian.AppendUint64(b, r.Nonce)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.TickUnixNanos))
@@ -88,7 +92,7 @@ func DecodeRow(b []byte, f func(r InFlight)) (Row, error) {
 		return Row{}, fault(MaxRowBytes, "row: longer than 8 KiB")
 	case binary.LittleEndian.Uint32(b) != rowMagic:
 		return Row{}, fault(0, "row: wrong magic")
-	case b[4] != Version:
+	case b[4] != table.Wire:
 		return Row{}, fault(4, "row: unknown wire version")
 	case binary.LittleEndian.Uint16(b[6:]) >= MaxSlots:
 		return Row{}, fault(6, "row: no such slot")

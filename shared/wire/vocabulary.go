@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/table"
 )
 
 const (
@@ -44,7 +45,7 @@ type Stored struct {
 func AppendVocabularies(b []byte, list []Stored) []byte {
 	list = list[:min(len(list), policy.MaxVocabularies)]
 	b = binary.LittleEndian.AppendUint32(b, vocabulariesMagic)
-	b = append(b, Version, byte(len(list)), 0, 0)
+	b = append(b, table.Wire, byte(len(list)), 0, 0)
 	for i := range list {
 		b = append(b, list[i].Vocabulary.Hash[:]...)
 		b = binary.LittleEndian.AppendUint32(b, uint32(list[i].Vocabulary.Bytes))
@@ -60,7 +61,7 @@ func DecodeVocabularies(b []byte, out []Stored) ([]Stored, error) {
 		return out, fault(len(b), "vocabularies: header cut short")
 	case binary.LittleEndian.Uint32(b) != vocabulariesMagic:
 		return out, fault(0, "vocabularies: wrong magic")
-	case b[4] != Version:
+	case b[4] != table.Wire:
 		return out, fault(4, "vocabularies: unknown wire version")
 	case b[5] > policy.MaxVocabularies || len(b) != vocabulariesHeader+int(b[5])*vocabularyBytes:
 		return out, fault(5, "vocabularies: count does not match the length")

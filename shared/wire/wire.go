@@ -17,9 +17,11 @@ import (
 )
 
 const (
-	// Version is the wire version that this code writes; it reads Version and, once there are
-	// two, Version-1.
-	Version = 1
+	// Version is the newest wire version that this code speaks, OldestVersion the one before,
+	// which it speaks with whoever knows no newer one. Version 2 compares the pages of a range
+	// (POST /v1/table/pages); its frames are otherwise those of version 1.
+	Version       = 2
+	OldestVersion = 1
 	// MaxBody bounds the body of a response that a courier is sent. Envoy copies it into the VM
 	// whole: 256 KiB cost about 0.1 ms.
 	MaxBody = 256 << 10
@@ -54,7 +56,8 @@ type Kind uint8
 const (
 	// Update: control -> gateway, answer of GET /v1/table.
 	Update Kind = 1
-	// Pages: control -> gateway, answer of GET /v1/table/pages.
+	// Pages: control -> gateway, answer of GET and POST /v1/table/pages; gateway -> control, body
+	// of the POST.
 	Pages Kind = 2
 	// Batch: gateway -> control, body of POST /v1/batch.
 	Batch Kind = 3
@@ -86,7 +89,10 @@ const (
 //	16     8    from: the version the changes start after
 //	24     8    to: the version after the changes
 type Header struct {
-	Kind            Kind
+	Kind Kind
+	// Wire is the version the frame is written in; 0 stands for OldestVersion, which everybody
+	// reads.
+	Wire            uint8
 	Flags           uint16
 	Epoch, From, To uint64
 }
@@ -103,7 +109,7 @@ func (h *Header) KeepPages() bool { return h.Flags&FlagKeepPages != 0 }
 // AppendHeader appends the 32 bytes of h.
 func AppendHeader(b []byte, h *Header) []byte {
 	b = append(b, "WPF1"...)
-	b = append(b, byte(h.Kind), Version)
+	b = append(b, byte(h.Kind), max(h.Wire, OldestVersion))
 	b = binary.LittleEndian.AppendUint16(b, h.Flags)
 	b = binary.LittleEndian.AppendUint64(b, h.Epoch)
 	b = binary.LittleEndian.AppendUint64(b, h.From)
@@ -119,11 +125,12 @@ func DecodeHeader(frame []byte) (Header, error) {
 		return Header{}, fault(0, "frame: wrong magic")
 	case frame[4] < byte(Update) || frame[4] > byte(Ack):
 		return Header{}, fault(4, "frame: unknown kind "+strconv.Itoa(int(frame[4])))
-	case frame[5] != Version:
+	case frame[5] < OldestVersion || frame[5] > Version:
 		return Header{}, fault(5, "frame: unknown wire version "+strconv.Itoa(int(frame[5])))
 	}
 	return Header{
 		Kind:  Kind(frame[4]),
+		Wire:  frame[5],
 		Flags: binary.LittleEndian.Uint16(frame[6:]),
 		Epoch: binary.LittleEndian.Uint64(frame[8:]),
 		From:  binary.LittleEndian.Uint64(frame[16:]),
@@ -143,7 +150,7 @@ const (
 	SectionPuts     SectionType = 5 // n x 24-byte table entries, each replaces the whole entry
 	SectionRemoves  SectionType = 6 // n x 8-byte fingerprints
 	SectionSets     SectionType = 7
-	SectionDigests  SectionType = 8 // n x u64, one per range of pages
+	SectionDigests  SectionType = 8 // n x u64: one per range in an update, one per page of a range in its comparison
 	SectionPages    SectionType = 9 // n x 2,040-byte pages
 	SectionGateway  SectionType = 10
 	SectionReports  SectionType = 11 // one chunk; a batch has one section per chunk

@@ -16,7 +16,7 @@ import (
 
 // The examples are the ones of docs/formats.md; the doc test compares the hex.
 var (
-	exampleHeader = Header{Kind: Update, Flags: FlagResync | FlagOff, Epoch: 7, From: 41, To: 44}
+	exampleHeader = Header{Kind: Update, Wire: OldestVersion, Flags: FlagResync | FlagOff, Epoch: 7, From: 41, To: 44}
 	exampleWorker = Worker{
 		Ref: 3, Pool: 1, Generation: 0x1122334455667788, BlockTokens: 16, MaxRunning: 256,
 		QueueLimit: 64, Address: []byte("10.0.0.7:8000"),
@@ -71,7 +71,7 @@ func TestHeaderSurvivesTheTrip(t *testing.T) {
 	if err != nil || got != exampleHeader || !got.Resync() || !got.Off() {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for offset, value := range map[int]byte{0: 'X', 4: 9, 5: 2} {
+	for offset, value := range map[int]byte{0: 'X', 4: 9, 5: Version + 1} {
 		bad := bytes.Clone(b)
 		bad[offset] = value
 		wantFault(t, offset, "frame", func() error { _, err := DecodeHeader(bad); return err })
