@@ -42,7 +42,8 @@ type Request struct {
 	// finishes when its prompt is computed.
 	OutputTokens int
 	// Blocks are the hashes of the full blocks of prompt and answer together.
-	// The engine keeps the slice until the request has ended.
+	// The engine keeps the slice until the request has ended. nil: nothing of
+	// it is in the cache, and nothing stays.
 	Blocks []BlockHash
 	// EventTokens asks for a Tokens event each time so many tokens were
 	// decoded; 0: only the first token and the end are told.
@@ -140,7 +141,7 @@ func (e *Engine) Submit(now time.Duration, r Request) error {
 	if r.PromptTokens < 1 || r.OutputTokens < 0 {
 		return fmt.Errorf("engine: request %d has %d prompt and %d output tokens", r.ID, r.PromptTokens, r.OutputTokens)
 	}
-	if full := (r.PromptTokens + r.OutputTokens) / BlockTokens; len(r.Blocks) < full {
+	if full := (r.PromptTokens + r.OutputTokens) / BlockTokens; r.Blocks != nil && len(r.Blocks) < full {
 		return fmt.Errorf("engine: request %d brings %d block hashes for %d full blocks", r.ID, len(r.Blocks), full)
 	}
 	if need := r.blocksNeeded(); need > e.params.CapacityBlocks {
@@ -290,7 +291,10 @@ func (e *Engine) beginStep(start time.Duration) {
 
 // admit reserves all blocks of a request, if there are enough.
 func (e *Engine) admit(s *sequence) bool {
-	matched, idle := e.pool.match(s.slots[:0], s.Blocks[:(s.PromptTokens-1)/BlockTokens])
+	matched, idle := s.slots[:0], 0
+	if s.Blocks != nil {
+		matched, idle = e.pool.match(matched, s.Blocks[:(s.PromptTokens-1)/BlockTokens])
+	}
 	need := s.blocksNeeded() - len(matched)
 	if e.pool.inUse()+e.reserved+idle+need > e.pool.capacity() {
 		s.slots = matched[:0]
@@ -330,6 +334,9 @@ func (e *Engine) hold(s *sequence, tokens int) {
 
 // publish gives hashes to the blocks that tokens tokens have filled.
 func (e *Engine) publish(s *sequence, tokens int) {
+	if s.Blocks == nil {
+		return
+	}
 	for full := tokens / BlockTokens; len(s.slots) < full; s.private-- {
 		s.slots = append(s.slots, e.pool.publish(s.Blocks[len(s.slots)]))
 	}

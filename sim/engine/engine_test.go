@@ -448,3 +448,30 @@ func TestResultDoesNotDependOnHowOftenTheEngineIsAdvanced(t *testing.T) {
 		}
 	})
 }
+
+func TestPromptsWithoutHashesTakeTheirTimeAndLeaveNothing(t *testing.T) {
+	with := newEngine(t, nil)
+	without := newEngine(t, nil)
+	var events [2][]Event
+	for i := range uint64(40) {
+		r := request(i, uint32(i), 3000, 20)
+		for k, e := range []*Engine{with, without} {
+			if k == 1 {
+				r.Blocks = nil
+			}
+			if err := e.Submit(0, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for k, e := range []*Engine{with, without} {
+		events[k] = slices.Clone(drain(e))
+		e.check(t)
+	}
+	if !slices.Equal(events[0], events[1]) {
+		t.Error("they take another time")
+	}
+	if n := without.pool.resident; n != 0 {
+		t.Errorf("%d blocks stay", n)
+	}
+}
