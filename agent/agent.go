@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/warmpath/warmpath/agent/guard"
 	"github.com/warmpath/warmpath/control/eviction"
 )
 
@@ -53,9 +54,13 @@ type Config struct {
 	MaxRunning, QueueLimit int
 	Eviction               eviction.Config
 	// DrainFor bounds the wait at the end; 30 s.
-	DrainFor  time.Duration
-	Transport http.RoundTripper // nil: one of its own, without proxy
-	Logger    *slog.Logger
+	DrainFor time.Duration
+	// Guard stands in front of the engine, and takes requests at GuardListener: that
+	// is the address of the worker then. Nil: the agent stands beside the engine.
+	Guard         *guard.Guard
+	GuardListener net.Listener
+	Transport     http.RoundTripper // nil: one of its own, without proxy
+	Logger        *slog.Logger
 }
 
 // Agent sends the heartbeats of one engine.
@@ -65,11 +70,10 @@ type Agent struct {
 	client   *http.Client
 	idle     func()
 	log      *slog.Logger
-	detector eviction.Detector
 	sequence uint64
-	noticed  bool   // the last heartbeat had a notice
-	asleep   bool   // the engine, as of the last scrape
-	started  uint64 // of the engine's process that the detector watches
+	noticed  bool // the last heartbeat had a notice
+	asleep   bool // the engine, as of the last scrape
+	watch    watch
 
 	mu     sync.Mutex
 	health Health
@@ -124,12 +128,16 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	worker, err := workerAddress(cfg.Worker, engine, control)
+	at := engine
+	if cfg.Guard != nil {
+		at = &url.URL{Scheme: "http", Host: cfg.GuardListener.Addr().String()}
+	}
+	worker, err := workerAddress(cfg.Worker, at, control)
 	if err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		cfg: cfg, worker: worker, log: cfg.Logger, idle: func() {}, detector: eviction.Detector{Config: cfg.Eviction},
+		cfg: cfg, worker: worker, log: cfg.Logger, idle: func() {}, watch: newWatch(cfg.Eviction),
 		health: Health{Worker: worker, Engine: unknown, Control: unknown},
 	}
 	transport := cfg.Transport
@@ -167,10 +175,10 @@ func workerAddress(given string, engine, control *url.URL) (string, error) {
 	}
 	port := cmp.Or(engine.Port(), map[string]string{"http": "80", "https": "443"}[engine.Scheme])
 	own, err := netip.ParseAddr(engine.Hostname())
-	if err == nil && !own.IsLoopback() {
+	if err == nil && !own.IsLoopback() && !own.IsUnspecified() {
 		return net.JoinHostPort(own.String(), port), nil
 	}
-	if err == nil && onLoopback(control.Hostname()) {
+	if err == nil && own.IsLoopback() && onLoopback(control.Hostname()) {
 		return net.JoinHostPort(own.String(), port), nil
 	}
 	// Nothing is sent: a UDP socket knows the way.
@@ -196,6 +204,7 @@ func onLoopback(host string) bool {
 func (a *Agent) Run(ctx context.Context, health net.Listener) error {
 	defer a.idle()
 	defer a.serve(health)()
+	defer a.guard()()
 	a.log.Info("agent sends heartbeats", "worker", a.worker, "engine", a.cfg.Engine, "control", a.cfg.Control, "interval", a.cfg.Interval)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -203,6 +212,9 @@ func (a *Agent) Run(ctx context.Context, health net.Listener) error {
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
+		case <-a.watch.urgent:
+		}
+		if ctx.Err() == nil {
 			a.beat(ctx, false)
 			timer.Reset(a.cfg.Interval - rand.N(a.cfg.Interval/10+1))
 		}
@@ -218,6 +230,9 @@ func (a *Agent) drain(ctx context.Context) {
 	a.mu.Lock()
 	a.health.Draining = true
 	a.mu.Unlock()
+	if a.cfg.Guard != nil {
+		a.cfg.Guard.Drain()
+	}
 	a.log.Info("draining", "worker", a.worker, "for_at_most", a.cfg.DrainFor)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -230,7 +245,8 @@ func (a *Agent) drain(ctx context.Context) {
 			a.log.Warn("the time for the drain is over", "worker", a.worker, "requests_left", left, "control_told", told)
 			return
 		case <-timer.C:
-			if told, left = a.beat(ctx, true); told && left == 0 {
+			// A guard refuses what comes, whoever has heard of the drain.
+			if told, left = a.beat(ctx, true); (told || a.cfg.Guard != nil) && left == 0 {
 				idle++
 			} else {
 				idle = 0

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/control/discovery"
-	"github.com/warmpath/warmpath/control/eviction"
 	"github.com/warmpath/warmpath/control/heartbeat"
 )
 
@@ -23,20 +22,22 @@ const (
 // service took it, left is how many requests the engine has; 0 also when it
 // doesn't answer: then it has none that a wait could save.
 func (a *Agent) beat(ctx context.Context, draining bool) (told bool, left int) {
-	began := time.Now()
-	load, err := a.scrape(ctx)
+	load, read, err := a.load(ctx)
 	if ctx.Err() != nil {
 		return false, 0
 	}
 	a.engineIs(err)
-	h := a.heartbeat(load, began, time.Now())
+	h := a.heartbeat(load, read, time.Now())
 	h.Draining = h.Draining || draining
 	err = a.send(ctx, h)
 	if ctx.Err() != nil {
 		return false, 0
 	}
 	a.controlIs(err, time.Now())
-	if load != nil {
+	switch {
+	case a.cfg.Guard != nil:
+		left = a.cfg.Guard.InFlight()
+	case load != nil:
 		left = load.Running + load.Waiting
 	}
 	return err == nil, left
@@ -61,28 +62,22 @@ func (a *Agent) heartbeat(load *discovery.Load, read, now time.Time) *heartbeat.
 	if load.Known {
 		h.Load = &heartbeat.Load{Age: now.Sub(read), Running: load.Running, Waiting: load.Waiting, KVShare: load.KVShare}
 	}
+	if a.cfg.Guard != nil {
+		a.addQueue(h)
+	}
 	h.Draining = load.Asleep
 	if load.Asleep && !a.asleep {
 		h.Cache = &heartbeat.Cache{Cleared: true}
 	}
 	a.asleep = load.Asleep
-	h.Eviction = a.notice(load, now)
+	h.Eviction = a.notice(now)
 	return h
 }
 
 // notice is what there is to say of evictions: one that goes on or comes, or
 // that the last one said is over.
-func (a *Agent) notice(load *discovery.Load, now time.Time) *heartbeat.Eviction {
-	if load.StartedMillis != a.started {
-		a.detector = eviction.Detector{Config: a.cfg.Eviction}
-		a.started = load.StartedMillis
-	}
-	capacity := 0.0
-	if load.RemovalsKnown {
-		capacity = float64(load.Facts.CapacityTokens)
-	}
-	a.detector.Observe(load.RemovedTokens, capacity, load.KVShare, now)
-	n := a.detector.Notice(now)
+func (a *Agent) notice(now time.Time) *heartbeat.Eviction {
+	n := a.watch.notice(now)
 	before := a.noticed
 	if a.noticed = n.Active(); !n.Active() && !before {
 		return nil

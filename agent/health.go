@@ -4,20 +4,42 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Handler answers /healthz: 200 with what is known, for as long as the agent
 // runs. An engine or a control service that is away is no reason to restart the
-// agent.
+// agent. Of a guard there are /readyz too, 200 while requests should come, and
+// /metrics.
 func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(a.Health()) // to a prober that may be gone
+		a.writeHealth(w, http.StatusOK)
+	})
+	if a.cfg.Guard == nil {
+		return mux
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(a.cfg.Guard)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if h := a.Health(); h.Draining || h.Engine != ok {
+			a.writeHealth(w, http.StatusServiceUnavailable)
+			return
+		}
+		a.writeHealth(w, http.StatusOK)
 	})
 	return mux
+}
+
+func (a *Agent) writeHealth(w http.ResponseWriter, status int) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(a.Health()) // to a prober that may be gone
 }
 
 // Health is what is known now.

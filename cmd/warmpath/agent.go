@@ -15,6 +15,7 @@ import (
 
 func agentCommand() *cobra.Command {
 	var cfg agent.Config
+	var front guardFlags
 	var listen, tokenFile, tokenEnv, engineTokenEnv string
 	cmd := &cobra.Command{
 		Use:   "agent --engine URL --control URL",
@@ -37,14 +38,19 @@ default by the address in --engine, or if that is loopback, by this machine's
 address on the way to the control service.
 
 GET /healthz says what the engine and the control service answered last. It is
-200 for as long as the agent runs: neither being away is a reason to restart it.`,
+200 for as long as the agent runs: neither being away is a reason to restart it.
+` + guardHelp,
 		Example: `  warmpath agent --engine http://127.0.0.1:8000 --control http://warmpath-control:8780 --token-file /etc/warmpath/token
-  warmpath agent --engine http://127.0.0.1:8000 --control http://10.0.0.1:8780 --worker "$POD_IP:8000" --max-running 64`,
+  warmpath agent --engine http://127.0.0.1:8000 --control http://10.0.0.1:8780 --worker "$POD_IP:8000" --max-running 64
+  warmpath agent --guard --engine http://127.0.0.1:8000 --guard-listen :8001 --max-running 64`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Token = tokenSource(tokenFile, tokenEnv)
 			cfg.EngineToken = os.Getenv(engineTokenEnv)
 			cfg.Logger = slog.Default()
+			if err := front.open(&cfg); err != nil {
+				return err
+			}
 			a, err := agent.New(cfg)
 			if err != nil {
 				return err
@@ -57,7 +63,7 @@ GET /healthz says what the engine and the control service answered last. It is
 				}
 				health = "http://" + ln.Addr().String() + "/healthz"
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "agent of %s, health at %s\n", a.Worker(), health)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s %s, health at %s\n", front.role(), a.Worker(), health)
 			return a.Run(cmd.Context(), ln)
 		},
 	}
@@ -69,7 +75,7 @@ GET /healthz says what the engine and the control service answered last. It is
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with it, for want of a file")
 	f.StringVar(&engineTokenEnv, "engine-token-env", "WARMPATH_ENGINE_TOKEN", "environment variable with the engine's bearer token")
 	f.StringVar(&cfg.MetricsPath, "metrics-path", "/metrics", "path of the engine's metrics")
-	f.StringVar(&listen, "listen", "127.0.0.1:8790", "address of /healthz (:8790 for a kubelet); empty for none")
+	f.StringVar(&listen, "listen", "127.0.0.1:8790", "address of /healthz, with --guard also of /readyz and /metrics (:8790 for a kubelet); empty for none")
 	f.DurationVar(&cfg.Interval, "interval", time.Second, "between two heartbeats, less up to a tenth of jitter")
 	f.IntVar(&cfg.MaxRunning, "max-running", 0, "the engine's batch limit (vLLM --max-num-seqs); 0 as the worker list says")
 	f.IntVar(&cfg.QueueLimit, "queue-limit", 0, "how many requests the engine lets wait; 0 as the worker list says")
@@ -77,6 +83,7 @@ GET /healthz says what the engine and the control service answered last. It is
 	f.Float64Var(&cfg.Eviction.Watermark, "eviction-watermark", 0.95, "share of the cache held by running requests that leaves room for nothing else")
 	f.DurationVar(&cfg.Eviction.Ahead, "eviction-ahead", 5*time.Second, "how far ahead of that watermark notice is given")
 	f.DurationVar(&cfg.DrainFor, "drain", 30*time.Second, "longest wait for the engine's requests after SIGTERM")
+	front.register(f)
 	return cmd
 }
 

@@ -1,0 +1,77 @@
+package guard
+
+// Load is what the engine's metrics page said.
+type Load struct {
+	Running, Waiting int
+	KVShare          float64 // of the cache, held by running requests, 0..1
+	CapacityTokens   int     // of the cache; 0 not known
+}
+
+// engine is the engine as it was read last, and what was let in and ended since.
+type engine struct {
+	load    Load
+	known   bool
+	pressed bool // memory, until KVShare is below the lower mark again
+	// proved is how many the engine was seen to run at once: without a limit that
+	// was told, so many may go there at once again.
+	proved int
+
+	now, read tally // read: when the page was asked for
+}
+
+// tally counts what this guard did.
+type tally struct{ sent, ended, tokens int }
+
+func (e *engine) dispatched(tokens int) { e.now.sent++; e.now.tokens += tokens }
+func (e *engine) ended()                { e.now.ended++ }
+
+// observe takes a page in that was asked for when the tally was asked.
+func (e *engine) observe(l Load, asked tally, limits Limits) {
+	e.load, e.known, e.read = l, true, asked
+	e.proved = max(e.proved, l.Running)
+	switch {
+	case l.KVShare >= limits.MemoryHigh:
+		e.pressed = true
+	case l.KVShare < limits.MemoryLow:
+		e.pressed = false
+	}
+}
+
+// forget is called when the page can't be read any more: what it said is no more
+// true, and unknown is not full.
+func (e *engine) forget() { e.known, e.pressed, e.proved = false, false, 0 }
+
+// room tells whether the engine's own queue is short enough for one more, when
+// this guard has own requests there. Who may use a part of the queue only gives
+// share > 1.
+func (e *engine) room(own int, limits Limits, share int) bool {
+	limit, queued, there := limits.MaxRunning, 0, own
+	if e.known {
+		ended := e.now.ended - e.read.ended
+		queued = e.load.Waiting - ended
+		// Others may send there too.
+		there = max(own, e.load.Running+e.load.Waiting+e.now.sent-e.read.sent-ended)
+		if limit == 0 {
+			limit = e.proved
+		}
+	} else if limit == 0 {
+		return true
+	}
+	return max(queued, there-limit) < max(1, limits.EngineQueue/share)
+}
+
+// memoryFor tells whether a long prompt of so many tokens leaves the running ones
+// room to grow. What was let in since the page was read counts as uncached: too
+// much rather than too little, for a fraction of a second.
+func (e *engine) memoryFor(tokens int, limits Limits) bool {
+	switch {
+	case !e.known:
+		return true
+	case e.pressed:
+		return false
+	case e.load.CapacityTokens == 0:
+		return true
+	}
+	since := e.now.tokens - e.read.tokens + tokens
+	return e.load.KVShare+float64(since)/float64(e.load.CapacityTokens) <= limits.MemoryHigh
+}

@@ -1,0 +1,404 @@
+package guard
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// play is a gate with a clock.
+type play struct {
+	t    *testing.T
+	gate *gate
+	now  time.Time
+	in   []*ticket // let in, in this order
+}
+
+func newPlay(t *testing.T, l Limits, fair bool) *play {
+	return &play{t: t, gate: newGate(l.withDefaults(), fair), now: time.Unix(1_700_000_000, 0)}
+}
+
+// comes lets one request come; it is let in, waits, or is refused.
+func (p *play) comes(class uint8, tenant uint16, tokens int) *ticket {
+	p.t.Helper()
+	t := &ticket{class: class, tenant: tenant, tokens: tokens, bytes: bytesPerToken * tokens}
+	if p.gate.enter(t, p.now); t.phase == computing {
+		p.in = append(p.in, t)
+	}
+	p.pump()
+	return t
+}
+
+func (p *play) pump() {
+	for t := p.gate.next(p.now); t != nil; t = p.gate.next(p.now) {
+		p.in = append(p.in, t)
+	}
+}
+
+func (p *play) leaves(t *ticket) {
+	p.gate.leave(t)
+	p.pump()
+}
+
+// first ends the request that was let in first.
+func (p *play) first() {
+	t := p.in[0]
+	p.in = p.in[1:]
+	p.leaves(t)
+}
+
+func (p *play) observe(l Load) {
+	p.gate.engine.observe(l, p.gate.engine.now, p.gate.limits)
+	p.pump()
+}
+
+// empty wants that nothing is left of anybody.
+func (p *play) empty() {
+	p.t.Helper()
+	g := p.gate
+	if g.total() != 0 || g.waiting() != 0 || g.prefill.pending != 0 || g.inFlight != [classes]int{} {
+		p.t.Errorf("left: %v in flight, %d waiting, %d tokens", g.inFlight, g.waiting(), g.prefill.pending)
+	}
+	for c, q := range g.queues {
+		if q.Bytes() != 0 || len(g.finish[c]) != 0 {
+			p.t.Errorf("left in class %d: %d bytes, accounts %v", c, q.Bytes(), g.finish[c])
+		}
+	}
+}
+
+func TestTheBatchLimitHoldsAndWhoWaitsFollowsAtOnce(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 4, EngineQueue: 1}, false)
+	for range 9 {
+		p.comes(p1, 0, 10)
+	}
+	if len(p.in) != 5 || p.gate.waiting() != 4 {
+		t.Fatalf("%d let in, %d wait", len(p.in), p.gate.waiting())
+	}
+	for left := 3; left >= 0; left-- {
+		p.first()
+		if len(p.in) != 5 || p.gate.waiting() != left {
+			t.Fatalf("%d at the engine, %d wait, want %d", len(p.in), p.gate.waiting(), left)
+		}
+	}
+	for len(p.in) > 0 {
+		p.first()
+	}
+	p.empty()
+}
+
+func TestOthersRequestsAndTheEnginesQueueCount(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 8, EngineQueue: 2}, false)
+	p.comes(p1, 0, 10)
+	p.observe(Load{Running: 8, Waiting: 2}) // most of them somebody else's
+	if p.comes(p1, 0, 10); len(p.in) != 1 {
+		t.Error("let in on top of others' requests")
+	}
+	p.observe(Load{Running: 5})
+	if len(p.in) != 2 {
+		t.Error("not let in when they had gone")
+	}
+	// The batch has room, and still somebody waits in it: for memory, say.
+	p.observe(Load{Running: 5, Waiting: 2})
+	if p.comes(p1, 0, 10); len(p.in) != 2 {
+		t.Error("let in behind two that wait in the engine")
+	}
+}
+
+func TestWithoutALimitTheEngineProvesWhatItRuns(t *testing.T) {
+	p := newPlay(t, Limits{EngineQueue: 8}, false)
+	for range 100 {
+		p.comes(p1, 0, 10)
+	}
+	if len(p.in) != 100 {
+		t.Fatalf("%d let in; unknown is not full", len(p.in))
+	}
+	for len(p.in) > 0 {
+		p.first()
+	}
+	p.observe(Load{})
+	for range 100 {
+		p.comes(p1, 0, 10)
+	}
+	for _, want := range []int{8, 16, 24} {
+		if len(p.in) != want {
+			t.Errorf("%d let in before the engine has shown that it runs them, want %d", len(p.in), want)
+		}
+		p.observe(Load{Running: len(p.in)})
+	}
+	p.observe(Load{Running: 30, Waiting: 2})
+	if n := len(p.in); n != 38 {
+		t.Errorf("%d let in, 30 run", n)
+	}
+	// What it ran once it runs again, without steps.
+	for len(p.in) > 0 {
+		p.first()
+	}
+	if p.gate.waiting() != 0 {
+		t.Errorf("%d still wait", p.gate.waiting())
+	}
+	p.observe(Load{})
+	for range 38 {
+		p.comes(p1, 0, 10)
+	}
+	if len(p.in) != 38 {
+		t.Errorf("%d of 38 let in at once", len(p.in))
+	}
+}
+
+func TestP1KeepsItsShareBesideP0AndP2TakesWhatTheyLeave(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 1, EngineQueue: 1, QueueRequests: 400}, false)
+	p.comes(p1, 0, 100)
+	p.comes(p1, 0, 100)
+	for range 200 {
+		p.comes(p2, 0, 100)
+		p.comes(p1, 0, 100)
+		p.comes(p0, 0, 100)
+	}
+	var got [classes]int
+	for range 200 {
+		p.first()
+		got[p.in[len(p.in)-1].class]++
+	}
+	if got[p2] != 0 || got[p0] < 138 || got[p0] > 142 {
+		t.Errorf("of 200 places: %v, want 140, 60, 0", got)
+	}
+	for p.gate.queues[p0].Len()+p.gate.queues[p1].Len() > 0 {
+		p.first()
+	}
+	if p.first(); p.gate.queues[p2].Len() == 200 {
+		t.Error("P2 gets nothing of an engine that the others leave")
+	}
+	// And stops at once when P0 comes.
+	left := p.gate.queues[p2].Len()
+	p.comes(p0, 0, 100)
+	if p.first(); p.gate.queues[p0].Len() != 0 || p.gate.queues[p2].Len() != left {
+		t.Error("P2 was served before P0")
+	}
+}
+
+func TestTenantsShareAClassByWork(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 1, EngineQueue: 1}, true)
+	p.comes(p1, 9, 1)
+	p.comes(p1, 9, 1)
+	for range 60 {
+		p.comes(p1, 1, 1000) // floods, with long prompts
+	}
+	for range 30 {
+		p.comes(p1, 2, 100)
+	}
+	var work [3]int
+	for range 22 {
+		p.first()
+		last := p.in[len(p.in)-1]
+		work[last.tenant] += last.tokens
+	}
+	if d := work[1] - work[2]; d < -1000 || d > 1000 {
+		t.Errorf("work %v: more than a request apart", work)
+	}
+	// Nor can it fill the queue.
+	refusals := 0
+	for range 300 {
+		if p.comes(p1, 1, 1000).phase == over {
+			refusals++
+		}
+	}
+	if t2 := p.comes(p1, 2, 100); refusals == 0 || t2.phase != waiting {
+		t.Errorf("%d of the flood refused; another tenant: %v", refusals, t2.phase)
+	}
+}
+
+func TestLongPromptsWaitForMemoryAndShortOnesPassThem(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 100, MemoryHigh: 0.9, MemoryLow: 0.8, LongPromptTokens: 1000}, false)
+	full := Load{Running: 2, CapacityTokens: 100_000}
+	share := func(x float64) { full.KVShare = x; p.observe(full) }
+	p.comes(p1, 0, 10)
+	share(0.92)
+	long := p.comes(p1, 0, 5000)
+	short := p.comes(p1, 0, 500)
+	late := p.comes(p1, 0, 500)
+	if long.phase != waiting || short.phase != computing || late.phase != computing {
+		t.Fatalf("long %v, short %v and %v", long.phase, short.phase, late.phase)
+	}
+	if share(0.85); long.phase != waiting {
+		t.Error("let in above the lower mark")
+	}
+	if share(0.79); long.phase != computing {
+		t.Error("still waits below the lower mark")
+	}
+	// What was let in since the page was read counts.
+	other := p.comes(p1, 0, 5000)
+	third := p.comes(p1, 0, 5000)
+	if other.phase != computing || third.phase != waiting {
+		t.Errorf("%v, %v: 0.79 and three times 0.05 of the cache", other.phase, third.phase)
+	}
+	// An idle engine takes anything: nothing would come free there.
+	for _, one := range []*ticket{long, short, late, other, p.in[0]} {
+		p.leaves(one)
+	}
+	if third.phase != computing {
+		t.Error("waits before an idle engine")
+	}
+}
+
+func TestABacklogOfPromptsIsKeptShort(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 100, PrefillAhead: time.Second, QueueWait: [classes]time.Duration{p1: 3 * time.Second}}, false)
+	// 10,000 tokens/s, as one stream shows.
+	one := p.comes(p1, 0, 5000)
+	p.now = p.now.Add(500 * time.Millisecond)
+	p.gate.answers(one, true, p.now)
+	if r := p.gate.prefill.rate; r != 10_000 {
+		t.Fatalf("rate %v", r)
+	}
+	var came []*ticket
+	for range 12 {
+		came = append(came, p.comes(p1, 0, 4000))
+	}
+	phases := map[phase]int{}
+	for _, c := range came {
+		phases[c.phase]++
+	}
+	// Two are within a second; those behind them wait up to 3 s, and the rest is
+	// told at once.
+	if phases[computing] != 2 || phases[waiting] != 6 || phases[over] != 4 {
+		t.Fatalf("%v", phases)
+	}
+	if last := came[11]; last.retryAfter != 200*time.Millisecond {
+		t.Errorf("may come again after %v", last.retryAfter)
+	}
+	// P0 is let in before all P1 that wait here.
+	high := p.comes(p0, 0, 4000)
+	p.now = p.now.Add(400 * time.Millisecond)
+	p.gate.answers(came[0], true, p.now)
+	p.pump()
+	if high.phase != computing || came[2].phase != waiting {
+		t.Errorf("P0 %v, P1 %v", high.phase, came[2].phase)
+	}
+	// Whole answers don't show when their prompt was computed; that it must have been
+	// is enough.
+	p.now = p.now.Add(10 * time.Second)
+	p.pump()
+	if came[2].phase != computing {
+		t.Error("a prompt without an answer stands for ever")
+	}
+	for _, c := range append(came, high, one) {
+		p.leaves(c)
+	}
+	p.empty()
+}
+
+func TestShortPromptsTeachNoRate(t *testing.T) {
+	p := newPlay(t, Limits{}, false)
+	one := p.comes(p1, 0, 30)
+	p.now = p.now.Add(20 * time.Millisecond)
+	p.gate.answers(one, true, p.now)
+	two := p.comes(p1, 0, 5000)
+	p.now = p.now.Add(5 * time.Second)
+	p.gate.answers(two, false, p.now) // a whole answer: most of that was decoding
+	if r := p.gate.prefill.rate; r != 0 {
+		t.Errorf("rate %v", r)
+	}
+}
+
+func TestRefusalsHaveReasons(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 1, EngineQueue: 1, QueueRequests: 4, QueueBytes: 1000}, true)
+	refusal := func(tk *ticket) Reason { return p.gate.enter(tk, p.now) }
+	p.comes(p1, 0, 10)
+	p.comes(p1, 0, 10)
+	if why := refusal(&ticket{class: p1, bytes: 1001}); why != queueFull {
+		t.Errorf("bytes: %v", why)
+	}
+	for tenant := range uint16(2) {
+		p.comes(p1, tenant, 10)
+	}
+	p.comes(p1, 1, 10)
+	if why := refusal(&ticket{class: p1, tenant: 1}); why != tenantQueue || why.status() != 429 {
+		t.Errorf("tenant: %v", why)
+	}
+	p.comes(p1, 3, 10)
+	if why := refusal(&ticket{class: p1, tenant: 4}); why != queueFull || why.status() != 503 {
+		t.Errorf("requests: %v", why)
+	}
+	last := p.gate.queues[p1].Oldest().Owner.(*ticket)
+	p.gate.drain()
+	if why := <-last.told; why != draining || p.gate.waiting() != 0 {
+		t.Errorf("who waited: %v", why)
+	}
+	if why := refusal(&ticket{class: p0}); why != draining {
+		t.Errorf("who comes: %v", why)
+	}
+	p.first()
+	p.first()
+	p.empty()
+}
+
+func TestAnEngineThatDoesNotTellItsLoadIsNotFull(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 2, EngineQueue: 1}, false)
+	p.comes(p1, 0, 10)
+	p.observe(Load{Running: 50, Waiting: 9, KVShare: 0.99})
+	if p.comes(p1, 0, 9000); len(p.in) != 1 {
+		t.Fatal("let in")
+	}
+	p.gate.engine.forget()
+	if p.pump(); len(p.in) != 2 {
+		t.Error("its old load stands for ever")
+	}
+	for range 5 {
+		p.comes(p1, 0, 10)
+	}
+	if len(p.in) != 3 {
+		t.Errorf("%d let in: the batch limit is known all the same", len(p.in))
+	}
+}
+
+// Whatever happens in whatever order: nobody is let in twice or forgotten, limits
+// hold, and at the end nothing is left.
+func TestNothingIsLeftAfterAnyStory(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		l := Limits{MaxRunning: rng.IntN(4), EngineQueue: 1 + rng.IntN(3), QueueRequests: 1 + rng.IntN(20), QueueBytes: 40_000}
+		p := newPlay(t, l, seed%2 == 0)
+		var open []*ticket
+		for range 400 {
+			p.now = p.now.Add(time.Duration(rng.IntN(50)) * time.Millisecond)
+			switch rng.IntN(6) {
+			case 0, 1:
+				if c := p.comes(uint8(rng.IntN(classes)), uint16(rng.IntN(5)), 1+rng.IntN(4000)); c.phase != over {
+					open = append(open, c)
+				}
+			case 2:
+				p.observe(Load{Running: rng.IntN(8), Waiting: rng.IntN(4), KVShare: rng.Float64(), CapacityTokens: 20_000 * rng.IntN(2)})
+			case 3:
+				if len(open) > 0 {
+					p.gate.answers(open[rng.IntN(len(open))], rng.IntN(2) == 0, p.now)
+					p.pump()
+				}
+			default:
+				if len(open) > 0 {
+					i := rng.IntN(len(open))
+					if rng.IntN(4) == 0 {
+						p.gate.giveUp(open[i])
+						p.pump()
+					}
+					p.leaves(open[i])
+					p.leaves(open[i]) // the second time is nothing
+					open = slices.Delete(open, i, i+1)
+				}
+			}
+			if limit := l.MaxRunning + l.EngineQueue; l.MaxRunning > 0 && p.gate.total() > limit {
+				t.Fatalf("seed %d: %d at the engine, limit %d", seed, p.gate.total(), limit)
+			}
+			// Whoever could be let in has been.
+			if next := p.gate.next(p.now); next != nil {
+				t.Fatalf("seed %d: %+v was left waiting", seed, next)
+			}
+		}
+		for _, c := range open {
+			p.leaves(c)
+		}
+		if p.empty(); t.Failed() {
+			t.Fatal(fmt.Sprint("seed ", seed))
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"time"
+
+	"github.com/warmpath/warmpath/filter/body"
+)
+
+// RefusedHeader says that a request was turned away, and why, before the engine saw
+// anything of it.
+const RefusedHeader = "x-warmpath-refused"
+
+// skipTimeout is for the rest of a body that nobody needs: a client that has sent it
+// keeps its connection, one that hasn't is not waited for.
+const skipTimeout = 50 * time.Millisecond
+
+var (
+	errSilent   = errors.New("the engine fell silent in mid-answer")
+	errBrokeOff = errors.New("the engine broke off in mid-answer")
+)
+
+// visit is one request on its way through.
+type visit struct {
+	ticket   ticket
+	endpoint body.Endpoint
+	client   context.Context // ends when the client leaves
+	attempt  context.Context // ends the request to the engine too
+	cancel   context.CancelCauseFunc
+	ahead    *ahead // of a request that waited
+	outcome  outcome
+}
+
+type visitKey struct{}
+
+func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*visit) }
+
+// ServeHTTP passes r to the engine when the gate lets it in.
+func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v := &visit{client: r.Context()}
+	v.attempt, v.cancel = context.WithCancelCause(r.Context())
+	defer v.cancel(nil)
+	r = r.WithContext(context.WithValue(v.attempt, visitKey{}, v))
+	v.endpoint, _ = body.Match(r.URL.EscapedPath())
+	if r.Method != http.MethodPost || !v.endpoint.HasBody() {
+		g.proxy.ServeHTTP(w, r)
+		return
+	}
+	defer g.leave(v)
+	if !g.enter(w, r, v) {
+		return
+	}
+	if v.ahead != nil {
+		r.Body = v.ahead
+		defer v.ahead.stop()
+	}
+	g.proxy.ServeHTTP(w, r)
+}
+
+// enter brings a request through the gate. False: it was answered, or its client has
+// left.
+func (g *Guard) enter(w http.ResponseWriter, r *http.Request, v *visit) bool {
+	t := &v.ticket
+	t.class, t.tenant = g.identify(r.Header)
+	t.tokens, t.bytes = weigh(r)
+	now := time.Now()
+	g.mu.Lock()
+	why := g.gate.enter(t, now)
+	waits := t.phase == waiting
+	if waits {
+		g.pump(now)
+	}
+	g.mu.Unlock()
+	if waits {
+		why = g.wait(w, r, v)
+	}
+	switch {
+	case v.outcome == aborted:
+		return false
+	case why != none:
+		g.refuse(w, r, v, why)
+		return false
+	}
+	return true
+}
+
+// wait holds a request until it is let in or refused. Who leaves meanwhile is
+// aborted.
+func (g *Guard) wait(w http.ResponseWriter, r *http.Request, v *visit) Reason {
+	t := &v.ticket
+	select {
+	case why := <-t.told:
+		return why
+	default:
+	}
+	v.ahead = readAhead(w, r, t.bytes)
+	timer := time.NewTimer(g.cfg.Limits.QueueWait[t.class])
+	defer timer.Stop()
+	why := queueTimeout
+	select {
+	case why = <-t.told:
+	case <-timer.C:
+		if !g.giveUp(t) {
+			why = <-t.told // in the last moment
+		}
+	case <-v.client.Done():
+		v.outcome = aborted
+	case <-v.ahead.broken:
+		v.outcome = aborted
+	}
+	if v.outcome == aborted || why != none {
+		v.ahead.stop()
+	}
+	g.metrics.waited(t.class, time.Since(t.arrived))
+	return why
+}
+
+func (g *Guard) giveUp(t *ticket) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	ok := g.gate.giveUp(t)
+	g.pump(time.Now())
+	return ok
+}
+
+// leave is the one end of every request that was at the gate.
+func (g *Guard) leave(v *visit) {
+	g.mu.Lock()
+	g.gate.leave(&v.ticket)
+	g.pump(time.Now())
+	g.mu.Unlock()
+	if v.outcome == unfinished && v.client.Err() != nil {
+		v.outcome = aborted
+	}
+	g.metrics.ended(v.ticket.class, v.outcome)
+}
+
+// refuse answers in the dialect of the endpoint.
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, v *visit, why Reason) {
+	v.outcome = refused
+	g.metrics.refuse(v.ticket.class, why)
+	status, kind, code := why.status(), "server_error", "overloaded"
+	if status == http.StatusTooManyRequests {
+		kind, code = "rate_limit_error", "rate_limit_exceeded"
+	}
+	text := `{"error":{"message":"` + reasonMessages[why] + `","type":"` + kind + `","param":null,"code":"` + code + `"}}`
+	if v.endpoint.Anthropic() {
+		if status != http.StatusTooManyRequests {
+			kind = "overloaded_error"
+		}
+		text = `{"type":"error","error":{"type":"` + kind + `","message":"` + reasonMessages[why] + `"}}`
+	}
+	if r.ProtoMajor == 1 && r.ContentLength != 0 && (v.ahead == nil || !v.ahead.ended()) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(skipTimeout))
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	// Not all at once again.
+	h.Set("Retry-After", strconv.Itoa(1+int(v.ticket.retryAfter/time.Second)+rand.IntN(3)))
+	h.Set(RefusedHeader, why.String())
+	if why == draining {
+		h.Set("Connection", "close")
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}
+
+// rewrite sends the request on as it came: ReverseProxy takes out what is for one
+// hop alone, and what it takes out beyond that is put back.
+func (g *Guard) rewrite(pr *httputil.ProxyRequest) {
+	out, in := pr.Out, pr.In
+	out.URL.Scheme, out.URL.Host, out.URL.RawQuery = g.engine.Scheme, g.engine.Host, in.URL.RawQuery
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values, ok := in.Header[name]; ok {
+			out.Header[name] = values
+		}
+	}
+	if _, ok := in.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = nil // or net/http names itself
+	}
+	if in.URL.Path == g.cfg.MetricsPath {
+		// As text, which can be appended to.
+		out.Header.Del("Accept")
+		out.Header.Del("Accept-Encoding")
+	}
+}
+
+// modifyResponse is called with the engine's response headers.
+func (g *Guard) modifyResponse(resp *http.Response) error {
+	v := visitOf(resp.Request)
+	switch {
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		return nil // the connection is theirs
+	case v.endpoint == body.None && resp.Request.URL.Path == g.cfg.MetricsPath && resp.StatusCode == http.StatusOK:
+		g.appendMetrics(resp)
+		return nil
+	}
+	if g.Draining() {
+		resp.Header.Set("Connection", "close")
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	resp.Body = &answer{g: g, v: v, src: resp.Body, stream: kind == "text/event-stream"}
+	return nil
+}
+
+// failed is called when the engine gave no answer.
+func (g *Guard) failed(w http.ResponseWriter, r *http.Request, err error) {
+	v := visitOf(r)
+	var op *net.OpError
+	if v.client.Err() == nil && errors.As(err, &op) && op.Op == "dial" {
+		g.refuse(w, r, v, engineDown)
+		return
+	}
+	if v.client.Err() == nil {
+		v.outcome = broken
+		g.cfg.Logger.Warn("the engine broke off before its answer", "err", err)
+	}
+	// A reset for a reset: the gateway sends the request to its second choice, and
+	// remembers a prompt at which engines break.
+	panic(http.ErrAbortHandler)
+}
+
+// answer is the engine's body on its way to the client.
+type answer struct {
+	g      *Guard
+	v      *visit
+	src    io.ReadCloser
+	stream bool
+	begun  bool
+	timer  *time.Timer // for the next piece
+	words  []byte      // of ours, behind what came of a stream that broke
+	err    error
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	if a.err != nil {
+		n := copy(p, a.words)
+		if a.words = a.words[n:]; n > 0 {
+			return n, nil
+		}
+		return 0, a.err
+	}
+	if a.timer != nil {
+		a.timer.Reset(a.g.cfg.TokenTimeout)
+	}
+	n, err := a.src.Read(p)
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	if n > 0 && !a.begun {
+		a.begin()
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		a.v.outcome = served
+	default:
+		a.brokeOff(err)
+		return n, nil // the words, and then the error
+	}
+	return n, err
+}
+
+func (a *answer) begin() {
+	a.begun = true
+	a.g.mu.Lock()
+	a.g.gate.answers(&a.v.ticket, a.stream, time.Now())
+	a.g.pump(time.Now())
+	a.g.mu.Unlock()
+	a.timer = time.AfterFunc(a.g.cfg.TokenTimeout, func() { a.v.cancel(errSilent) })
+	a.timer.Stop()
+}
+
+// brokeOff ends an answer that has begun: a stream with an error event, and every
+// answer without the end that a whole one has.
+func (a *answer) brokeOff(err error) {
+	a.err = err
+	why := context.Cause(a.v.client)
+	switch {
+	case why == nil && a.v.attempt.Err() != nil:
+		why = errSilent
+	case why == nil:
+		why = errBrokeOff
+	case !errors.Is(why, errEnding):
+		return // nobody listens
+	}
+	a.v.outcome = broken
+	a.g.cfg.Logger.Warn("an answer was cut", "why", why, "err", err)
+	if a.stream {
+		a.words = lastWords(why, a.v.endpoint.Anthropic())
+	}
+}
+
+func lastWords(why error, anthropic bool) []byte {
+	text := "The answer is incomplete: " + why.Error() + "."
+	if anthropic {
+		return []byte("\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"" + text + "\"}}\n\n")
+	}
+	return []byte("\n\ndata: {\"error\":{\"message\":\"" + text + "\",\"type\":\"server_error\",\"param\":null,\"code\":\"incomplete\"}}\n\n")
+}
+
+// Close ends the attempt.
+func (a *answer) Close() error {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	return a.src.Close()
+}
