@@ -67,6 +67,8 @@ type Config struct {
 	Faults   []Fault
 	// BusyFrom is when Fleet.Busy begins to count.
 	BusyFrom time.Duration
+	// Overload, if set, ends the run when its queue only grows.
+	Overload *overload
 	// Progress is told now and then how many requests are done.
 	Progress func(done int)
 	// Arrived is told of every request as it arrives.
@@ -90,6 +92,7 @@ type Outcome struct {
 	TPOT       time.Duration // 0 for one token
 	Refused    bool          // nobody took it
 	Failed     bool          // its worker died
+	Waiting    bool          // the run was given up while it waited: TTFT is how long until then
 	FirstToken time.Duration
 	Ended      time.Duration
 }
@@ -103,14 +106,17 @@ type Fleet struct {
 	gateways    []*Gateway
 	index       *index
 	rule        Rule
-	planner     *homes.Planner
-	aftermath   *aftermath // nil without faults
+	learns      bool           // the rule asks the index
+	planner     *homes.Planner // nil where the rule knows no homes
+	aftermath   *aftermath     // nil without faults
 	rng         *rand.Rand
 	events      eventQueue
 	now         time.Duration
 	live        map[uint64]*Request
 	done        int
-	open        int // requests that are somewhere or on their way
+	open        int  // requests that are somewhere or on their way
+	waiting     int  // for their first token
+	saturated   bool // the run was given up
 	counts      Counts
 }
 
@@ -121,6 +127,7 @@ type Counts struct {
 	Answered int `json:"answered"`
 	Refused  int `json:"refused"`
 	Failed   int `json:"failed"`
+	Open     int `json:"open,omitempty"` // on their way when the run was given up
 }
 
 type worker struct {
@@ -163,7 +170,7 @@ func Run(cfg Config) (*Fleet, error) {
 	f := &Fleet{
 		cfg: cfg, seed: cfg.Seed, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
 		index: newIndex(cfg.Delays, rand.New(rand.NewPCG(cfg.Seed, 4))),
-		live:  map[uint64]*Request{}, planner: homes.NewPlanner(), generations: make([]uint32, cfg.Workers),
+		live:  map[uint64]*Request{}, generations: make([]uint32, cfg.Workers),
 	}
 	for i := range cfg.Workers {
 		speed := 1.0
@@ -182,6 +189,11 @@ func Run(cfg Config) (*Fleet, error) {
 		f.gateways = append(f.gateways, newGateway(f, g, cfg.Policy))
 	}
 	f.rule = cfg.Rule(f)
+	_, f.learns = f.rule.(routeRule)
+	if f.learns && cfg.Policy.Name == policy.Cost {
+		f.planner = homes.NewPlanner()
+		f.at(0, event{kind: planHomes})
+	}
 	if len(cfg.Faults) > 0 {
 		f.aftermath = newAftermath()
 	}
@@ -192,7 +204,6 @@ func Run(cfg Config) (*Fleet, error) {
 		f.at(cfg.Faults[i].At, event{kind: faultEvent, worker: i})
 	}
 	f.at(cfg.BusyFrom, event{kind: countBusy})
-	f.at(0, event{kind: planHomes})
 	f.openNext()
 	if err := f.play(); err != nil {
 		return nil, err
@@ -208,7 +219,11 @@ func (f *Fleet) start(w *worker, i int) error {
 	}
 	w.engine, w.up, w.due = e, true, 0
 	generation := f.generations[i]
-	e.Watch(func(h engine.BlockHash, there bool) { f.index.event(f.now, i, generation, h, there) })
+	e.Watch(func(h engine.BlockHash, there bool) {
+		if f.learns {
+			f.index.event(f.now, i, generation, h, there)
+		}
+	})
 	return nil
 }
 
@@ -220,7 +235,7 @@ func (f *Fleet) openNext() {
 }
 
 func (f *Fleet) play() error {
-	swept := time.Duration(0)
+	second := time.Duration(0)
 	for len(f.events.heap) > 0 && f.open > 0 {
 		e := f.events.pop()
 		f.now = e.at
@@ -259,9 +274,13 @@ func (f *Fleet) play() error {
 			}
 			f.wakeAll()
 		}
-		if f.now-swept > time.Second {
-			swept = f.now
+		if f.now-second > time.Second {
+			second = f.now
 			f.index.sweep(f.now)
+			if o := f.cfg.Overload; o != nil && o.second(f.now, f.counts.Arrived, f.waiting) {
+				f.giveUp()
+				return nil
+			}
 		}
 	}
 	return nil
@@ -279,6 +298,7 @@ func (f *Fleet) wakeAll() {
 func (f *Fleet) arrive(r *Request) {
 	r.arrived = f.now
 	f.counts.Arrived++
+	f.waiting++
 	r.gateway = f.rng.IntN(len(f.gateways))
 	g := f.gateways[r.gateway]
 	g.order++
@@ -305,9 +325,12 @@ func (f *Fleet) dispatch(g *Gateway, r *Request) {
 	b.inFlight++
 	b.uncached += r.uncached
 	b.recent += float64(r.uncached)
-	g.at = positions(g.at[:0], r)
-	f.index.predict(f.now, r, best, f.generations[best], g.at)
-	f.planner.Heat.Add(g.checkpoints(r), f.now)
+	if f.learns {
+		f.index.predict(f.now, r, best, f.generations[best], g.at)
+	}
+	if f.planner != nil {
+		f.planner.Heat.Add(g.checkpoints(r), f.now)
+	}
 	f.rule.Dispatched(g, r, best)
 	f.live[r.ID] = r
 	r.onTheWay = true
@@ -386,10 +409,12 @@ func (f *Fleet) advance(i int) {
 		switch e.Kind {
 		case engine.FirstToken:
 			r.firstToken = e.At
+			f.waiting--
 			g.computed(r)
 		case engine.Finished:
 			if r.firstToken == 0 {
 				r.firstToken = e.At
+				f.waiting--
 			}
 			f.unbook(g, r)
 			delete(f.live, r.ID)
@@ -414,6 +439,9 @@ func (f *Fleet) end(r *Request, o Outcome) {
 	}
 	f.open--
 	f.done++
+	if r.firstToken == 0 {
+		f.waiting--
+	}
 	switch {
 	case o.Refused:
 		f.counts.Refused++
@@ -575,6 +603,9 @@ func (f *Fleet) Busy() []time.Duration {
 
 // Counts tells what became of the requests.
 func (f *Fleet) Counts() Counts { return f.counts }
+
+// Saturated tells whether the run was given up because its queue only grew.
+func (f *Fleet) Saturated() bool { return f.saturated }
 
 // Now is the virtual time.
 func (f *Fleet) Now() time.Duration { return f.now }

@@ -18,20 +18,19 @@ import (
 type index struct {
 	delays   Delays
 	rng      *rand.Rand
-	chunks   map[engine.BlockHash]*chunk // by a chunk's first block
-	last     *chunk                      // asked for last: engines tell of blocks in a row
-	in       engine.BlockHash            // its first block
-	gone     farewells                   // removed holders
-	expiring farewells                   // predictions
+	chunks   chunks
+	known    []checkpoints // by chunk
+	gone     farewells     // removed holders
+	expiring farewells     // predictions
 }
 
 func newIndex(delays Delays, rng *rand.Rand) *index {
-	return &index{delays: delays, rng: rng, chunks: map[engine.BlockHash]*chunk{}}
+	return &index{delays: delays, rng: rng, chunks: newChunks()}
 }
 
-// chunk has the checkpoints that are known among chunkBlocks blocks of a prompt.
-type chunk struct {
-	known  uint16  // by block
+// checkpoints are the known ones among a chunk's blocks.
+type checkpoints struct {
+	blocks uint16  // one bit each
 	places []place // of these
 }
 
@@ -46,44 +45,42 @@ type holder struct {
 	generation uint32
 }
 
-// chunkOf returns the chunk that a block is in, nil if nothing of it is known.
-func (x *index) chunkOf(h engine.BlockHash) *chunk {
-	if in := h &^ (chunkBlocks - 1); in != x.in || x.last == nil {
-		x.in, x.last = in, x.chunks[in]
-	}
-	return x.last
-}
-
-// at is where the place of a block stands.
-func (c *chunk) at(h engine.BlockHash) int {
-	return bits.OnesCount16(c.known & (1<<(h%chunkBlocks) - 1))
+// has tells whether a block's checkpoint is known, and where among the places it stands or would.
+func (c *checkpoints) has(h engine.BlockHash) (at int, known bool) {
+	bit := uint16(1) << (h % chunkBlocks)
+	return bits.OnesCount16(c.blocks & (bit - 1)), c.blocks&bit != 0
 }
 
 // placeOf returns a checkpoint's place, nil if it isn't known.
 func (x *index) placeOf(h engine.BlockHash) *place {
-	c := x.chunkOf(h)
-	if c == nil || c.known>>(h%chunkBlocks)&1 == 0 {
+	n := x.chunks.of(h)
+	if n == unknown {
 		return nil
 	}
-	return &c.places[c.at(h)]
+	c := &x.known[n]
+	at, known := c.has(h)
+	if !known {
+		return nil
+	}
+	return &c.places[at]
 }
 
 // know returns a checkpoint's place, from now on known.
 func (x *index) know(h engine.BlockHash) *place {
-	c := x.chunkOf(h)
-	if c == nil {
-		c = &chunk{}
-		x.chunks[x.in], x.last = c, c
+	n := int(x.chunks.open(h))
+	if n == len(x.known) {
+		x.known = append(x.known, checkpoints{})
 	}
-	at := c.at(h)
-	if bit := uint16(1) << (h % chunkBlocks); c.known&bit == 0 {
-		c.known |= bit
+	c := &x.known[n]
+	at, known := c.has(h)
+	if !known {
+		c.blocks |= 1 << (h % chunkBlocks)
 		c.places = slices.Insert(c.places, at, place{})
 	}
 	return &c.places[at]
 }
 
-// tidy drops holders, and a place that has none left.
+// tidy drops holders of a checkpoint, and what then has none.
 func (x *index) tidy(h engine.BlockHash, drop func(k holder) bool) {
 	p := x.placeOf(h)
 	if p == nil {
@@ -92,12 +89,11 @@ func (x *index) tidy(h engine.BlockHash, drop func(k holder) bool) {
 	if p.holders = slices.DeleteFunc(p.holders, drop); len(p.holders) > 0 {
 		return
 	}
-	c := x.last
-	at := c.at(h)
+	c := &x.known[x.chunks.of(h)]
+	at, _ := c.has(h)
 	c.places = slices.Delete(c.places, at, at+1)
-	if c.known &^= 1 << (h % chunkBlocks); c.known == 0 {
-		delete(x.chunks, x.in)
-		x.last = nil
+	if c.blocks &^= 1 << (h % chunkBlocks); c.blocks == 0 {
+		x.chunks.drop(h)
 	}
 }
 
@@ -162,7 +158,7 @@ func (x *index) event(now time.Duration, worker int, generation uint32, h engine
 
 // forget drops what a worker held: it came back empty, under a new generation.
 func (x *index) forget(worker int) {
-	for first := range x.chunks {
+	for first := range x.chunks.numbers {
 		for i := range engine.BlockHash(chunkBlocks) {
 			x.tidy(first+i, func(k holder) bool { return k.worker == int32(worker) })
 		}

@@ -65,8 +65,8 @@ func TestTheIndexLearnsLateAndForgetsLate(t *testing.T) {
 		t.Errorf("%d units of a worker that has started anew", got)
 	}
 	x.forget(1)
-	if len(x.chunks) != 0 {
-		t.Errorf("%d chunks are held by nobody", len(x.chunks))
+	if len(x.chunks.numbers) != 0 {
+		t.Errorf("%d chunks are held by nobody", len(x.chunks.numbers))
 	}
 }
 
@@ -82,8 +82,8 @@ func TestTheIndexDoesNotGrowWithTime(t *testing.T) {
 		x.event(now, 1, 0, r.blocks[3], false)
 		x.sweep(now)
 	}
-	if len(x.chunks) > 130 || len(x.gone.list) > 260 || len(x.expiring.list) > 260 {
-		t.Errorf("%d chunks of checkpoints, %d removals and %d predictions are kept: a minute's worth is 120", len(x.chunks), len(x.gone.list), len(x.expiring.list))
+	if len(x.chunks.numbers) > 130 || len(x.gone.list) > 260 || len(x.expiring.list) > 260 {
+		t.Errorf("%d chunks of checkpoints, %d removals and %d predictions are kept: a minute's worth is 120", len(x.chunks.numbers), len(x.gone.list), len(x.expiring.list))
 	}
 }
 
@@ -114,8 +114,8 @@ func TestWhatAPeerRemembersIsBounded(t *testing.T) {
 			r.blocks = append(r.blocks, engine.BlockHash(v+1))
 		}
 		s.note(r, round%2)
-		if s.held[0] > 100 || s.held[1] > 100 || len(s.order[0]) > 2000 || len(s.line) > 200 {
-			t.Fatalf("round %d: %v held, %d in order, %d lines", round, s.held, len(s.order[0]), len(s.line))
+		if s.held[0] > 100 || s.held[1] > 100 || len(s.order[0]) > 2000 || len(s.holds) > 100 {
+			t.Fatalf("round %d: %v held, %d in order, %d chunks", round, s.held, len(s.order[0]), len(s.holds))
 		}
 	}
 	tokens := make([]int, 2)

@@ -23,34 +23,35 @@ func Peers() []PolicyKind {
 // sent is what one gateway remembers of what it sent: blocks of so many tokens
 // by worker, the least recently used forgotten.
 type sent struct {
-	stride int // blocks of 16 tokens to one of the rule's
+	stride int // blocks of 16 tokens to one of the rule's, a divisor of chunkBlocks
 	limit  int // per worker
-	line   map[engine.BlockHash]int32
-	used   []uint64      // when each worker was last sent the block of a line, 0 never: one row a line
-	holds  []int         // by line: workers that were sent it
-	spare  []int32       // lines that no worker holds
+	chunks chunks
+	used   []uint32      // when each worker was last sent a block, 0 never: a row of workers for each of the rule's blocks
+	holds  []int32       // by chunk: what isn't 0 in its rows
 	order  [][]sentEntry // by worker, oldest first
 	held   []int
-	clock  uint64
+	clock  uint32
 }
 
 type sentEntry struct {
 	hash engine.BlockHash
-	line int32
-	at   uint64
+	row  int32
+	at   uint32
 }
 
 func newSent(workers, stride, limit int) *sent {
-	return &sent{
-		stride: stride, limit: limit, line: map[engine.BlockHash]int32{},
-		order: make([][]sentEntry, workers), held: make([]int, workers),
-	}
+	return &sent{stride: stride, limit: limit, chunks: newChunks(), order: make([][]sentEntry, workers), held: make([]int, workers)}
 }
 
-// row is when each worker was last sent the block of a line.
-func (s *sent) row(line int32) []uint64 {
+// rowOf is the row of a block in a chunk.
+func (s *sent) rowOf(chunk int32, h engine.BlockHash) int32 {
+	return (chunk*chunkBlocks + int32(h%chunkBlocks)) / int32(s.stride)
+}
+
+// row is when each worker was last sent a block.
+func (s *sent) row(at int32) []uint32 {
 	n := len(s.held)
-	return s.used[int(line)*n:][:n]
+	return s.used[int(at)*n:][:n]
 }
 
 // match fills in how many tokens of the prompt each worker was sent before.
@@ -58,12 +59,13 @@ func (s *sent) match(r *Request, tokens []int) {
 	clear(tokens)
 	blocks := r.promptBlocks()
 	for i := s.stride; i <= len(blocks); i += s.stride {
-		line, known := s.line[blocks[i-1]]
-		if !known {
+		h := blocks[i-1]
+		chunk := s.chunks.of(h)
+		if chunk == unknown {
 			return
 		}
 		any := false
-		for w, at := range s.row(line) {
+		for w, at := range s.row(s.rowOf(chunk, h)) {
 			if at != 0 && tokens[w] == (i-s.stride)*engine.BlockTokens {
 				tokens[w] = i * engine.BlockTokens
 				any = true
@@ -75,37 +77,25 @@ func (s *sent) match(r *Request, tokens []int) {
 	}
 }
 
-// lineOf finds or makes the line of a block.
-func (s *sent) lineOf(h engine.BlockHash) int32 {
-	line, known := s.line[h]
-	if known {
-		return line
-	}
-	if n := len(s.spare); n > 0 {
-		line, s.spare = s.spare[n-1], s.spare[:n-1]
-	} else {
-		line = int32(len(s.holds))
-		s.holds = append(s.holds, 0)
-		s.used = append(s.used, make([]uint64, len(s.held))...)
-	}
-	s.line[h] = line
-	return line
-}
-
 // note remembers a prompt.
 func (s *sent) note(r *Request, worker int) {
 	blocks := r.promptBlocks()
 	for i := s.stride; i <= len(blocks); i += s.stride {
 		h := blocks[i-1]
-		line := s.lineOf(h)
-		at := &s.row(line)[worker]
+		chunk := s.chunks.open(h)
+		if int(chunk) == len(s.holds) {
+			s.holds = append(s.holds, 0)
+			s.used = append(s.used, make([]uint32, chunkBlocks/s.stride*len(s.held))...)
+		}
+		row := s.rowOf(chunk, h)
+		at := &s.row(row)[worker]
 		if *at == 0 {
 			s.held[worker]++
-			s.holds[line]++
+			s.holds[chunk]++
 		}
 		s.clock++
 		*at = s.clock
-		s.order[worker] = append(s.order[worker], sentEntry{h, line, s.clock})
+		s.order[worker] = append(s.order[worker], sentEntry{h, row, s.clock})
 	}
 	order := s.order[worker]
 	for s.held[worker] > s.limit {
@@ -113,24 +103,24 @@ func (s *sent) note(r *Request, worker int) {
 		order = order[1:]
 	}
 	if len(order) > 2*s.held[worker]+1024 { // mostly entries that were used again
-		order = slices.DeleteFunc(slices.Clone(order), func(e sentEntry) bool { return s.row(e.line)[worker] != e.at })
+		order = slices.DeleteFunc(slices.Clone(order), func(e sentEntry) bool { return s.row(e.row)[worker] != e.at })
 	}
 	s.order[worker] = order
 }
 
 // forget drops a worker's block, unless it was used again since. The clock's
-// values are never given twice, so a line that names another block by now
-// doesn't match.
+// values are never given twice, so a row that is another block's by now doesn't
+// match.
 func (s *sent) forget(e sentEntry, worker int) {
-	at := &s.row(e.line)[worker]
+	at := &s.row(e.row)[worker]
 	if *at != e.at {
 		return
 	}
 	*at = 0
 	s.held[worker]--
-	if s.holds[e.line]--; s.holds[e.line] == 0 {
-		delete(s.line, e.hash)
-		s.spare = append(s.spare, e.line)
+	chunk := s.chunks.of(e.hash)
+	if s.holds[chunk]--; s.holds[chunk] == 0 {
+		s.chunks.drop(e.hash)
 	}
 }
 

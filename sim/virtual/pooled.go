@@ -11,10 +11,10 @@ import (
 // them.
 type pool struct {
 	capacity, held int
-	chunks         map[engine.BlockHash]int32 // by a chunk's first block: its node
-	nodes          []poolNode                 // of all blocks that ever came
-	head, tail     int32                      // least and most recently used
-	at             []int32                    // nodes of a request's blocks
+	chunks         chunks
+	nodes          []poolNode // of all blocks that ever came, by chunk
+	head, tail     int32      // least and most recently used
+	at             []int32    // nodes of a request's blocks
 }
 
 // poolNode is a block that came, held or not.
@@ -27,7 +27,7 @@ const (
 )
 
 func newPool(blocks int) *pool {
-	return &pool{capacity: blocks, chunks: map[engine.BlockHash]int32{}, head: nobody, tail: nobody}
+	return &pool{capacity: blocks, chunks: newChunks(), head: nobody, tail: nobody}
 }
 
 // play returns how many leading blocks of the prompt were there, and keeps
@@ -47,21 +47,12 @@ func (p *pool) play(r *Request) (hit int) {
 // find fills in the nodes of blocks.
 func (p *pool) find(blocks []engine.BlockHash) {
 	p.at = p.at[:0]
-	var in engine.BlockHash // the chunk, and its first node
-	first := int32(nobody)
 	for _, h := range blocks {
-		if chunk := h &^ (chunkBlocks - 1); chunk != in || first == nobody {
-			var known bool
-			if first, known = p.chunks[chunk]; !known {
-				first = int32(len(p.nodes))
-				p.chunks[chunk] = first
-				for range chunkBlocks {
-					p.nodes = append(p.nodes, poolNode{absent, nobody})
-				}
-			}
-			in = chunk
+		first := int(p.chunks.open(h)) * chunkBlocks
+		for len(p.nodes) < first+chunkBlocks {
+			p.nodes = append(p.nodes, poolNode{absent, nobody})
 		}
-		p.at = append(p.at, first+int32(h%chunkBlocks))
+		p.at = append(p.at, int32(first)+int32(h%chunkBlocks))
 	}
 }
 

@@ -36,9 +36,12 @@ type Result struct {
 	MeanBusy        float64   `json:"mean_busy"` // share of the time that workers worked
 	Refused         int       `json:"refused"`
 	Failed          int       `json:"failed"`
-	Seconds         float64   `json:"seconds"` // virtual
-	Counts          Counts    `json:"counts"`  // the whole run, its beginning included
-	WallSeconds     float64   `json:"-"`       // the machine's: the only figure that differs from run to run
+	// Saturated runs were given up because their queue only grew: TTFT counts how long those that
+	// waited had waited, so it is a lower bound, and they count as requests that missed the SLO.
+	Saturated   int     `json:"saturated,omitempty"`
+	Seconds     float64 `json:"seconds"` // virtual
+	Counts      Counts  `json:"counts"`  // the whole run, its beginning included
+	WallSeconds float64 `json:"-"`       // the machine's: the only figure that differs from run to run
 
 	TTFTs    []float64               `json:"-"` // sorted, ms
 	ByTier   map[string]*TierResult  `json:"by_tier"`
@@ -84,10 +87,13 @@ type Bucket struct {
 // max(1 s, 4 x the cold prefill of its prompt), and 50 ms a token after that.
 type SLO struct{ Params engine.Params }
 
-// Met tells whether an answered request was good enough.
-func (s SLO) Met(o *Outcome) bool {
-	return o.TTFT <= max(time.Second, 4*s.Params.PrefillTime(o.Prompt)) && o.TPOT <= 50*time.Millisecond
+// InTime tells whether a first token came, or may yet come, soon enough.
+func (s SLO) InTime(o *Outcome) bool {
+	return o.TTFT <= max(time.Second, 4*s.Params.PrefillTime(o.Prompt))
 }
+
+// Met tells whether an answered request was good enough.
+func (s SLO) Met(o *Outcome) bool { return s.InTime(o) && o.TPOT <= 50*time.Millisecond }
 
 var tiers = []struct {
 	name  string
@@ -142,6 +148,13 @@ func (c *collector) sample(worker, uncached, homes int, now time.Duration) {
 }
 
 func (c *collector) record(o Outcome) {
+	if o.Waiting {
+		if !c.slo.InTime(&o) && o.Arrived >= c.skip {
+			c.r.Requests++
+			c.r.TTFTs = append(c.r.TTFTs, ms(o.TTFT))
+		}
+		return
+	}
 	bucket := c.bucket(o.Arrived)
 	if !o.Refused {
 		bucket.Arrivals[o.Worker]++

@@ -110,6 +110,7 @@ type Play struct {
 	Tune     func(p *policy.Policy)
 	Skip     float64 // share of the run left out at its beginning; 0: 0.2
 	Pooled   bool    // also play the requests through one cache of the fleet's size
+	GiveUp   bool    // end the run when its queue only grows (Result.Saturated)
 	Progress func(done, all int)
 }
 
@@ -223,6 +224,9 @@ func (s Scenario) Run(p Play) (*Result, error) {
 		ceiling = newCeiling(s.Workers*s.Params.CapacityBlocks, c.skip)
 		cfg.Arrived = ceiling.take
 	}
+	if p.GiveUp {
+		cfg.Overload = newOverload(skip, p.Rate, min(leastArrivals, p.Requests))
+	}
 	f, err := Run(cfg)
 	if err != nil {
 		return nil, err
@@ -232,9 +236,15 @@ func (s Scenario) Run(p Play) (*Result, error) {
 		r.PooledHitRate = share(ceiling.hit, ceiling.prompt)
 	}
 	r.Counts = f.Counts()
+	if f.Saturated() {
+		r.Saturated = 1
+	}
 	r.WallSeconds = time.Since(began).Seconds()
 	return r, nil
 }
+
+// leastArrivals is how many requests come, if a run has so many, before it is given up.
+const leastArrivals = 24_000
 
 // ceiling plays what arrives through the pooled cache.
 type ceiling struct {

@@ -160,16 +160,6 @@ type chatSource struct {
 	id      uint64
 }
 
-// chunkBlocks is how many blocks of a prompt have hashes that count upwards: places
-// side by side wherever blocks are looked up.
-const chunkBlocks = 16
-
-// block names block i of a prompt. content names what it and all of its chunk is,
-// from the prompt's beginning on.
-func block(content uint64, i int) engine.BlockHash {
-	return engine.BlockHash(mixHash(content, uint64(i/chunkBlocks))&^(chunkBlocks-1) | uint64(i%chunkBlocks))
-}
-
 // talk is one conversation: its tokens so far and the names of their blocks.
 type talk struct {
 	rng     *rand.Rand
