@@ -163,16 +163,31 @@ const staleTrust = 0.5
 // counts as confirmed: engines went on without us, and a miss now says nothing
 // about them.
 func (x *Index) RestoreSnapshot(b []byte, fresh bool) error {
+	restored, heats, err := readSnapshot(b, fresh)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.restored = restored
+	if fresh {
+		x.store.remembered = heats
+	}
+	return nil
+}
+
+// readSnapshot checks a snapshot whole.
+func readSnapshot(b []byte, fresh bool) (restored map[uint16]*restoredModel, heats map[uint64]float32, err error) {
 	all := b
-	fail := func(what string) error {
-		return fmt.Errorf("read index snapshot at byte %d: %s", len(all)-len(b), what)
+	fail := func(what string) (map[uint16]*restoredModel, map[uint64]float32, error) {
+		return nil, nil, fmt.Errorf("read index snapshot at byte %d: %s", len(all)-len(b), what)
 	}
 	if len(b) < 12 {
 		return fail("cut short")
 	}
 	seq, workers := binary.LittleEndian.Uint64(b), int(binary.LittleEndian.Uint32(b[8:]))
 	b = b[12:]
-	restored := map[uint16]*restoredModel{}
+	restored = map[uint16]*restoredModel{}
 	for range workers {
 		if len(b) < snapshotWorkerBytes {
 			return fail("cut short")
@@ -219,13 +234,7 @@ func (x *Index) RestoreSnapshot(b []byte, fresh bool) error {
 	if !ok {
 		return fail("heats contradict themselves")
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.restored = restored
-	if fresh {
-		x.store.remembered = heats
-	}
-	return nil
+	return restored, heats, nil
 }
 
 // DropRestored forgets what no live worker claimed.
