@@ -18,10 +18,13 @@ import (
 const (
 	adaptersTimeout = 3 * time.Second // of one question
 	adaptersAtOnce  = 8
+
+	askServedTries = 5
+	askServedEvery = time.Second
 )
 
-// adaptersLoop asks workers for their adapters until ctx ends, and publishes
-// them as models of their pools.
+// adaptersLoop asks workers what they serve until ctx ends, and publishes it with
+// the policy.
 func (s *Service) adaptersLoop(ctx context.Context) {
 	if s.cfg.Discovery.AdaptersInterval < 0 {
 		return
@@ -45,9 +48,9 @@ func (s *Service) adaptersLoop(ctx context.Context) {
 		group.SetLimit(adaptersAtOnce)
 		for _, w := range s.adapters.Due(s.adapterWorkers(), time.Now()) {
 			group.Go(func() error {
-				names, err := adapters.Ask(asking, client, w.Address, s.cfg.Health.Token)
+				served, err := adapters.Ask(asking, client, w.Address, s.cfg.Health.Token)
 				if ctx.Err() == nil {
-					s.adapters.Answer(w, names, err, time.Now())
+					s.adapters.Answer(w, served, err, time.Now())
 				}
 				return nil
 			})
@@ -62,94 +65,188 @@ func (s *Service) adapterWorkers() []adapters.Worker {
 	var out []adapters.Worker
 	for _, w := range s.fleet.Workers() {
 		if askable(&w) && w.Generation != 0 {
-			out = append(out, adapters.Worker{Address: w.Address, Generation: w.Generation, Pool: w.Pool, Takes: w.State == discovery.Healthy})
+			out = append(out, adapters.Worker{Address: w.Address, Generation: w.Generation, Pool: w.Pool, Model: w.KVEvents.Model, Takes: w.State == discovery.Healthy})
 		}
 	}
 	return out
 }
 
-// publishAdapters puts the adapters that pools serve now in force.
-func (s *Service) publishAdapters(serving map[string][]string) {
+// askServed asks the worker of a feed what it serves, again while it can't be
+// reached: its events name an adapter, and only the worker says whose weights go
+// by that name.
+func (s *Service) askServed(ctx context.Context, client *http.Client, k *feedKey) {
+	if s.cfg.Discovery.AdaptersInterval < 0 {
+		return
+	}
+	w := adapters.Worker{Address: k.address, Generation: k.generation, Pool: k.pool}
+	for try := range askServedTries {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(askServedEvery):
+			}
+		}
+		served, err := adapters.Ask(ctx, client, k.address, s.cfg.Health.Token)
+		if ctx.Err() != nil {
+			return
+		}
+		if s.adapters.Answer(w, served, err, time.Now()); err == nil {
+			return
+		}
+		s.log.Debug("worker doesn't say what it serves", "worker", k.address, "err", err)
+	}
+}
+
+// publishAdapters puts what pools serve now in force.
+func (s *Service) publishAdapters(serving map[string]adapters.Served) {
 	s.policyMu.Lock()
 	defer s.policyMu.Unlock()
-	if maps.EqualFunc(serving, s.adapted, slices.Equal[[]string]) {
+	if maps.EqualFunc(serving, s.adapted, adapters.Served.Same) {
 		return
 	}
 	s.adapted = serving
 	d := s.policy.Load()
-	s.log.Info("adapters changed", "pools", fmt.Sprint(serving))
+	s.log.Info("models and adapters changed", "pools", fmt.Sprint(serving))
 	s.table.SetPolicy(s.policyText(d), s.exactSection(d), d.off)
+	kick(s.saveSoon)
 }
 
-// policyText is the POLICY section: the policy, and the adapters that workers
-// have among the models of their pools. Names that the policy itself says
-// something about stay as it says. Requires policyMu.
+// policyText is the POLICY section: the policy, and what the workers of its pools
+// serve. Names that the policy itself says something about stay as it says.
+// Requires policyMu.
 func (s *Service) policyText(d *document) []byte {
-	if len(s.adapted) == 0 {
-		return d.text
-	}
-	text, err := d.withModels(s.adapted)
+	text, set, err := d.withServed(s.adapted)
 	if err != nil {
 		s.log.Warn("adapters are left out of the policy", "err", err)
-		return d.text
+		base := maps.Clone(s.adapted)
+		for pool, served := range base {
+			base[pool] = adapters.Served{Base: served.Base}
+		}
+		if text, set, err = d.withServed(base); err != nil {
+			text, set = d.text, d.parsed
+		}
 	}
+	s.inForce = set
 	return text
 }
 
-// withModels is d.text with further models of pools. A name that leads to the
-// pool already, or that another pool names, is left out; of two pools with the
-// same adapter the first has it.
-func (d *document) withModels(further map[string][]string) ([]byte, error) {
-	named := map[string]bool{}
+// withServed is d.text with what the workers of its pools serve: adapters with
+// their generations and, for a pool with "*", the names of its base model. A name
+// that another pool names is left out; of two pools with the same adapter the
+// first has it.
+func (d *document) withServed(serving map[string]adapters.Served) ([]byte, *policy.Set, error) {
+	named := map[string]int{} // the pool that a name is of
 	for i := range d.parsed.Pools {
 		for _, m := range d.parsed.Pools[i].Models {
-			named[m] = true
+			named[m] = i
 		}
+		for _, a := range d.parsed.Pools[i].Adapters {
+			named[a.Name] = i
+		}
+	}
+	take := func(pool int, name string) bool {
+		if of, ok := named[name]; ok && of != pool {
+			return false
+		}
+		named[name] = pool
+		return true
 	}
 	pools := slices.Clone(d.pools)
 	changed := false
 	for i, pool := range pools {
 		own := d.parsed.ByName(fmt.Sprint(pool["name"]))
-		models := slices.Clone(own.Models)
-		for _, name := range further[own.Name] {
-			if !named[name] && d.parsed.Pool(name) != own {
-				named[name] = true
-				models = append(models, name)
+		models, generations := slices.Clone(own.Models), map[string]uint64{}
+		for _, a := range own.Adapters {
+			generations[a.Name] = a.Generation
+		}
+		served := serving[own.Name]
+		if slices.Contains(models, "*") {
+			for _, name := range served.Base {
+				if _, adapter := generations[name]; !adapter && !slices.Contains(models, name) && take(i, name) {
+					models = append(models, name)
+				}
 			}
 		}
-		if len(models) > len(own.Models) {
-			pools[i] = maps.Clone(pool)
-			pools[i]["models"] = models
-			changed = true
+		for _, a := range served.Adapters {
+			if generations[a.Name] == 0 && take(i, a.Name) {
+				generations[a.Name] = a.Generation()
+			}
 		}
+		if len(models) == len(own.Models) && len(served.Adapters) == 0 {
+			continue
+		}
+		pools[i] = maps.Clone(pool)
+		pools[i]["models"], pools[i]["adapters"] = models, generations
+		changed = true
 	}
 	if !changed {
-		return d.text, nil
+		return d.text, d.parsed, nil
 	}
-	text := marshalPolicy(d.off, pools)
-	if _, err := policy.Parse(text); err != nil {
-		return nil, err
+	text := marshalPolicy(d.off, routed(pools))
+	set, err := policy.Parse(text)
+	if err == nil && len(text) > maxPolicyBytes {
+		err = fmt.Errorf("the policy with them has %d bytes, the limit is %d", len(text), maxPolicyBytes)
 	}
-	if len(text) > maxPolicyBytes {
-		return nil, fmt.Errorf("the policy with them has %d bytes, the limit is %d", len(text), maxPolicyBytes)
+	return text, set, err
+}
+
+// generations are those of the adapters of a worker's pool as they are at this
+// worker: while a fleet changes over to other weights, some workers have them
+// and others don't. Where the policy says a generation it is everybody's.
+// Requires policyMu.
+func (s *Service) generations(address string, generation uint64, pool string) map[string]uint64 {
+	p := s.inForce.ByName(pool)
+	if p == nil {
+		return nil
 	}
-	return text, nil
+	out := make(map[string]uint64, len(p.Adapters))
+	for _, a := range p.Adapters {
+		out[a.Name] = a.Generation
+	}
+	served, _ := s.adapters.Of(address, generation) // an older answer is the best there is
+	own := s.policy.Load().parsed.ByName(pool)
+	for _, a := range served.Adapters {
+		if _, published := out[a.Name]; published && own.Generation(a.Name) == 0 {
+			out[a.Name] = a.Generation()
+		}
+	}
+	return out
 }
 
 // adapterStatus is what the status says about a worker's adapters.
 func (s *Service) adapterStatus(w *discovery.Worker) (names []string, problem string) {
-	names, err := s.adapters.Of(w.Address, w.Generation)
+	served, err := s.adapters.Of(w.Address, w.Generation)
 	if err != nil {
-		problem = err.Error()
+		return served.Names(), err.Error()
 	}
-	return names, problem
-}
-
-// adaptersInForce are the adapters that pools serve.
-func (s *Service) adaptersInForce() map[string][]string {
 	s.policyMu.Lock()
 	defer s.policyMu.Unlock()
-	out := map[string][]string{}
-	maps.Copy(out, s.adapted)
+	at := s.generations(w.Address, w.Generation, w.Pool)
+	if pool := s.inForce.ByName(w.Pool); pool != nil {
+		for _, a := range pool.Adapters {
+			if at[a.Name] != a.Generation {
+				problem = fmt.Sprintf("adapter %s was loaded from another path than at most workers: nothing cached of it is found here; give it a generation in the policy if the weights are the same", a.Name)
+			}
+		}
+	}
+	return served.Names(), problem
+}
+
+// adaptersInForce are the generations of the adapters that pools serve, by pool
+// and name.
+func (s *Service) adaptersInForce() map[string]map[string]uint64 {
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	out := map[string]map[string]uint64{}
+	for i := range s.inForce.Pools {
+		p := &s.inForce.Pools[i]
+		for _, a := range p.Adapters {
+			if out[p.Name] == nil {
+				out[p.Name] = map[string]uint64{}
+			}
+			out[p.Name][a.Name] = a.Generation
+		}
+	}
 	return out
 }

@@ -2,7 +2,9 @@ package control
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +16,8 @@ import (
 	"github.com/warmpath/warmpath/shared/policy"
 )
 
-// loaded is what engines list in /v1/models, by address.
+// loaded is what engines list in /v1/models, by address: an adapter is its name,
+// or "NAME from PATH".
 type loaded struct {
 	mu    sync.Mutex
 	names map[string][]string
@@ -30,8 +33,9 @@ func (l *loaded) answer(address string) (int, any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	data := []map[string]any{{"id": "base", "parent": nil}}
-	for _, name := range l.names[address] {
-		data = append(data, map[string]any{"id": name, "parent": "base"})
+	for _, adapter := range l.names[address] {
+		name, root, _ := strings.Cut(adapter, " from ")
+		data = append(data, map[string]any{"id": name, "parent": "base", "root": root})
 	}
 	return http.StatusOK, map[string]any{"object": "list", "data": data}
 }
@@ -42,15 +46,23 @@ pools:
 - {name: rest, models: ["*", fixed], mode: route}
 `
 
-// poolOfModel is where a gateway sends a model.
-func (g *gateway) poolOfModel(model string) string {
+// poolFor is the pool to which a gateway sends a model.
+func (g *gateway) poolFor(model string) *policy.Pool {
 	g.b.t.Helper()
 	g.catchUp()
 	set, err := policy.Parse([]byte(g.policy))
 	if err != nil {
 		g.b.t.Fatal(err)
 	}
-	return set.Pool(model).Name
+	return set.Pool(model)
+}
+
+func (g *gateway) poolOfModel(model string) string { return g.poolFor(model).Name }
+
+// canonical is what a model's name stands for in a gateway's fingerprints.
+func (g *gateway) canonical(model string) policy.Adapter {
+	name, generation := g.poolFor(model).Canonical(model)
+	return policy.Adapter{Name: name, Generation: generation}
 }
 
 func TestAnAdapterLeadsToThePoolWhoseWorkersHaveIt(t *testing.T) {
@@ -77,7 +89,7 @@ func TestAnAdapterLeadsToThePoolWhoseWorkersHaveIt(t *testing.T) {
 			t.Error("the policy that people read back has what they didn't write")
 		}
 		st := b.status()
-		if !slices.Equal(st.Adapters["chat"], []string{"fixed", "sql"}) || !slices.Equal(st.Workers[1].Adapters, []string{"fixed", "half", "sql"}) || st.Workers[1].AdaptersProblem != "" {
+		if !maps.Equal(st.Adapters["chat"], map[string]uint64{"sql": 0}) || !slices.Equal(st.Workers[1].Adapters, []string{"fixed", "half", "sql"}) || st.Workers[1].AdaptersProblem != "" {
 			t.Errorf("%v, %+v", st.Adapters, st.Workers[1])
 		}
 		// Loaded while the engine runs.
@@ -107,6 +119,66 @@ func TestAnAdapterLeadsToThePoolWhoseWorkersHaveIt(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		if got := g.poolOfModel("sql"); got != "rest" {
 			t.Errorf("sql goes to %s, which has it no more", got)
+		}
+	})
+}
+
+func TestGatewaysFindNothingOfOtherWeightsUnderTheSameName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const one, two, three = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
+		l := &loaded{names: map[string][]string{}}
+		for _, address := range []string{one, two, three} {
+			l.set(address, "sql from /v1", "law")
+		}
+		e := newEngines(one, two, three)
+		e.models = l.answer
+		workers := specs(one, two, three)
+		state := filepath.Join(t.TempDir(), "state")
+		b := start(t, e, Config{Workers: workers, StateFile: state})
+		<-b.s.Ready()
+		time.Sleep(3 * time.Second)
+		g := b.gateway("g")
+		before := g.canonical("sql")
+		// One pool for all models: what nobody lists stands for itself.
+		if law, base, other := g.canonical("law"), g.canonical("base"), g.canonical("other"); before.Name != "sql" || before.Generation == 0 || law != (policy.Adapter{Name: "law"}) || base != (policy.Adapter{}) || other != (policy.Adapter{Name: "other"}) {
+			t.Errorf("%v %v %v %v", before, law, base, other)
+		}
+		at := func(address string) uint64 {
+			w := b.worker(address)
+			b.s.policyMu.Lock()
+			defer b.s.policyMu.Unlock()
+			return b.s.generations(address, w.Generation, "default")["sql"]
+		}
+		// The fleet changes over, worker by worker.
+		l.set(one, "sql from /v2", "law")
+		time.Sleep(11 * time.Second)
+		if got := g.canonical("sql"); got != before || at(one) == before.Generation || at(two) != before.Generation {
+			t.Errorf("after one of three: %v, %d %d", got, at(one), at(two))
+		}
+		if w := b.worker(one); !strings.Contains(w.AdaptersProblem, "sql was loaded from another path") {
+			t.Errorf("%q", w.AdaptersProblem)
+		}
+		l.set(two, "sql from /v2", "law")
+		time.Sleep(11 * time.Second)
+		after := g.canonical("sql")
+		if after == before || after.Generation != at(one) || at(two) != at(one) || at(three) != before.Generation {
+			t.Errorf("after two of three: %v, before %v", after, before)
+		}
+		// A restart doesn't forget it, while no engine answers either.
+		b.stop()
+		e.models = func(string) (int, any) { return http.StatusServiceUnavailable, nil }
+		b = start(t, e, Config{Workers: workers, StateFile: state})
+		<-b.s.Ready()
+		g = b.gateway("g")
+		if got := g.canonical("sql"); got != after {
+			t.Errorf("after a restart: %v", got)
+		}
+		// Whoever knows better says so.
+		if err := b.s.SetPolicy([]byte(`pools: [{name: default, models: ["*"], adapters: {sql: 7}}]`)); err != nil {
+			t.Fatal(err)
+		}
+		if got := g.canonical("sql"); got.Generation != 7 || at(one) != 7 || at(three) != 7 {
+			t.Errorf("%v %d %d", got, at(one), at(three))
 		}
 	})
 }

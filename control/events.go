@@ -53,14 +53,10 @@ type feedKey struct {
 	pool       string
 	generation uint64
 	events     discovery.KVEvents
-	models     string // joined by 0
 	vocabulary string
 }
 
-const (
-	discoverEvery = 5 * time.Second
-	maxModels     = 8
-)
+const discoverEvery = 5 * time.Second
 
 // endTokens end a turn in the templates that are known.
 var endTokens = []string{
@@ -95,28 +91,22 @@ func (s *Service) eventsLoop(ctx context.Context) {
 // is over none is wanted.
 func (s *Service) followEvents(ctx context.Context) {
 	type wanted struct {
-		key feedKey
-		cfg kvevents.Config
+		key         feedKey
+		cfg         kvevents.Config
+		generations map[string]uint64
 	}
 	want := map[uint16]wanted{}
 	if ctx.Err() == nil {
 		s.policyMu.Lock()
-		d := s.policy.Load()
 		for _, w := range s.published() {
 			p := s.exact[w.Pool]
 			if !w.KVEvents.On() || p == nil || p.serving == nil {
 				continue
 			}
-			models := []string{}
-			if pool := d.parsed.ByName(w.Pool); pool != nil {
-				models = slices.Clone(pool.Models)
-			}
-			if m := w.KVEvents.Model; m != "" && !slices.Contains(models, m) {
-				models = slices.Insert(models, 0, m)
-			}
 			want[w.Ref] = wanted{
-				feedKey{w.Ref, w.Address, w.Pool, w.Generation, w.KVEvents, strings.Join(models, "\x00"), p.serving.vocabulary.Hash.String()},
-				kvevents.Config{Pool: w.Pool, Models: models, TurnEnds: turnEnds(p.serving.vocabulary.Tokens)},
+				feedKey{w.Ref, w.Address, w.Pool, w.Generation, w.KVEvents, p.serving.vocabulary.Hash.String()},
+				kvevents.Config{Pool: w.Pool, TurnEnds: turnEnds(p.serving.vocabulary.Tokens)},
+				s.generations(w.Address, w.Generation, w.Pool),
 			}
 		}
 		s.policyMu.Unlock()
@@ -136,7 +126,8 @@ func (s *Service) followEvents(ctx context.Context) {
 		}
 	}
 	for ref, w := range want {
-		if s.feeds.byRef[ref] != nil {
+		if f := s.feeds.byRef[ref]; f != nil {
+			f.setAdapters(w.generations)
 			continue
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -184,7 +175,10 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 			return
 		}
 	}
-	cfg.Models = f.baseNames(ctx, s, client, cfg.Models)
+	s.askServed(ctx, client, &f.key)
+	s.policyMu.Lock()
+	generations := s.generations(f.key.address, f.key.generation, f.key.pool)
+	s.policyMu.Unlock()
 	told := &sink{index: s.index, ref: f.key.ref}
 	var union *kvevents.Union
 	if len(endpoints) > 1 {
@@ -197,8 +191,9 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 		if union != nil {
 			to = union.Rank()
 		}
-		source := followed{kvevents.NewSource(e, cfg, to, func() { kick(s.dirty) }, log), f.key.identity(e, cfg.Models)}
+		source := followed{kvevents.NewSource(e, cfg, to, func() { kick(s.dirty) }, log), f.key.identity(e)}
 		source.OnDoubt(func() { s.index.Doubt(f.key.ref) })
+		source.SetAdapters(generations)
 		s.restoreEvents(f.key.ref, source, told, log)
 		f.sources = append(f.sources, source)
 	}
@@ -210,6 +205,15 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 		wg.Go(func() { source.Run(ctx) })
 	}
 	wg.Wait()
+}
+
+// setAdapters says which generation of its adapters the worker has now.
+func (f *feed) setAdapters(generations map[string]uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, source := range f.sources {
+		source.SetAdapters(generations)
+	}
 }
 
 // discover asks the worker where it publishes until it says so.

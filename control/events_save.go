@@ -34,8 +34,8 @@ func (s *Service) eventsFile(identity string) string {
 	return filepath.Join(s.eventsDir(), fmt.Sprintf("%016x%s", xxhash.Sum64String(identity), eventsSuffix))
 }
 
-func (k *feedKey) identity(e kvevents.Endpoint, models []string) string {
-	return strings.Join(append([]string{k.address, k.pool, strconv.FormatUint(k.generation, 10), k.vocabulary, e.Events, e.Topic}, models...), "\x00")
+func (k *feedKey) identity(e kvevents.Endpoint) string {
+	return strings.Join([]string{k.address, k.pool, strconv.FormatUint(k.generation, 10), k.vocabulary, e.Events, e.Topic}, "\x00")
 }
 
 // restoreEvents lets a new source begin with what was saved of it before this

@@ -65,7 +65,7 @@ func TestWhatAnEngineToldLongAgoIsKnownAfterARestart(t *testing.T) {
 			}
 		}
 		var chain fingerprint.Chain
-		chain.Reset(fingerprint.Salt("default", "tiny", 0, "", fingerprint.Exact))
+		chain.Reset(fingerprint.Salt("default", "", 0, "", fingerprint.Exact))
 		chain.WriteTokens(tokens)
 		paths[n] = append([]fingerprint.Checkpoint(nil), chain.Finish()...)
 		return []any{"BlockStored", hashes, nil, ids, 16, nil, "GPU"}

@@ -156,7 +156,7 @@ func TestWhatAnEngineReportsIsInTheTableAndGoesWithItsRemoval(t *testing.T) {
 	}
 	stored := []any{"BlockStored", hashes, nil, ids, 16, nil, "GPU"}
 	var chain fingerprint.Chain
-	chain.Reset(fingerprint.Salt("default", "tiny", 0, "", fingerprint.Exact))
+	chain.Reset(fingerprint.Salt("default", "", 0, "", fingerprint.Exact))
 	chain.WriteTokens(tokens[:70])
 	chain.TurnEnd()
 	chain.WriteTokens(tokens[70:])

@@ -139,7 +139,7 @@ func TestOldRemovalsInAReplayAreNoMassEviction(t *testing.T) {
 	told := make(chan struct{}, 16)
 	source := kvevents.NewSource(
 		kvevents.Endpoint{Events: "tcp://" + p.listener.Addr().String(), Replay: "tcp://" + replaying(t, old), Topic: "kv"},
-		kvevents.Config{Pool: "default", Models: []string{"tiny"}}, &sink{index: x, ref: 1}, func() { told <- struct{}{} }, slog.New(slog.DiscardHandler))
+		kvevents.Config{Pool: "default"}, &sink{index: x, ref: 1}, func() { told <- struct{}{} }, slog.New(slog.DiscardHandler))
 	s := &Service{feeds: feeds{byRef: map[uint16]*feed{1: {sources: []followed{{source, "one"}}}}}}
 	w := discovery.Worker{Spec: discovery.Spec{CapacityTokens: 1000}, Ref: 1}
 	var d eviction.Detector

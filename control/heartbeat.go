@@ -12,6 +12,7 @@ import (
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/heartbeat"
 	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/control/share"
 )
 
 // beats is what heartbeats have told of the workers' caches, by ref: another
@@ -34,8 +35,17 @@ type beatCache struct {
 // within that.
 const completeFor = 30 * time.Second
 
-// Heartbeat takes the body of POST /v1/heartbeat in.
+// Heartbeat takes the body of POST /v1/heartbeat in, and tells the other replicas.
 func (s *Service) Heartbeat(body []byte) (api.HeartbeatAnswer, error) {
+	answer, err := s.takeHeartbeat(body)
+	if err == nil && answer.Applied && s.share != nil {
+		s.share.Tell(share.Heartbeat, body)
+	}
+	return answer, err
+}
+
+// takeHeartbeat takes a heartbeat in, whoever heard it.
+func (s *Service) takeHeartbeat(body []byte) (api.HeartbeatAnswer, error) {
 	h, err := heartbeat.Decode(body)
 	if err != nil {
 		s.beats.bad.Add(1)
@@ -167,16 +177,17 @@ func (s *Service) tokenPaths(w *discovery.Worker, prefixes []heartbeat.Prefix) (
 		return nil, "pool " + w.Pool + " is not in exact mode, so gateways have no fingerprints over tokens to compare with: see tokenizers in /v1/status"
 	}
 	ends := turnEnds(p.serving.vocabulary.Tokens)
-	only := ""
-	if pool := s.policy.Load().parsed.ByName(w.Pool); pool != nil && len(pool.Models) == 1 && pool.Models[0] != "*" {
-		only = pool.Models[0]
-	}
+	pool, generations := s.inForce.ByName(w.Pool), s.generations(w.Address, w.Generation, w.Pool)
 	s.policyMu.Unlock()
 	for i := range prefixes {
-		if prefixes[i].Model == "" && only == "" {
-			return nil, fmt.Sprintf("cache.prefixes[%d].model is missing, and pool %s has more than one", i, w.Pool)
+		adapter, generation := prefixes[i].Model, uint64(0)
+		if pool != nil {
+			adapter, generation = pool.Canonical(adapter)
 		}
-		if path := prefixes[i].Checkpoints(w.Pool, only, ends, w.BlockTokens); len(path) > 0 {
+		if at, ok := generations[adapter]; ok {
+			generation = at
+		}
+		if path := prefixes[i].Checkpoints(w.Pool, adapter, generation, ends, w.BlockTokens); len(path) > 0 {
 			paths = append(paths, path)
 		}
 	}

@@ -219,7 +219,7 @@ func TestTokenListsCountInExactPoolsOnly(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 		var chain fingerprint.Chain
-		chain.Reset(fingerprint.Salt("default", "tiny", 0, "s", fingerprint.Exact))
+		chain.Reset(fingerprint.Salt("default", "", 0, "s", fingerprint.Exact))
 		chain.WriteTokens(tokens[:70])
 		chain.TurnEnd()
 		chain.WriteTokens(tokens[70:160])

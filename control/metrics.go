@@ -131,7 +131,7 @@ var (
 	descSourceAge    = desc("source_age_seconds", "Time since the source stood by its list; -1 never.", "source")
 	descSourceItems  = desc("source_workers", "Workers in the source's list.", "source")
 	descSourceSkip   = desc("source_skipped", "What the source left out of its list.", "source")
-	descAdapters     = desc("adapters", "Adapters that the pool serves because its workers do.", "pool")
+	descAdapters     = desc("adapters", "Adapters that the pool serves.", "pool")
 	descResting      = desc("refs_resting", "Refs of workers that are gone, kept from use until no gateway can mistake them.")
 	descHot          = desc("hot_prefixes", "Prefixes that have homes.", "pool")
 	descHomes        = desc("hot_homes", "Homes of the pool's hot prefixes, of all of them together.", "pool")

@@ -55,7 +55,8 @@ type Service struct {
 	wasExact  []exactMark           // before a restart. Under policyMu
 	badFiles  map[string]string     // of files, by path; replaced, never changed. Under policyMu
 	adapters  *adapters.Book
-	adapted   map[string][]string // adapters, by pool. Under policyMu
+	adapted   map[string]adapters.Served // by pool. Under policyMu
+	inForce   *policy.Set                // the policy with them. Under policyMu
 	parity    parityBook
 	quota     quotaBook
 	admission *admission.Admission
@@ -110,7 +111,6 @@ func New(cfg Config) (_ *Service, err error) {
 		hot: newHotBook(now), young: newYoungBook(),
 	}
 	s.lists = newLists(&s.cfg)
-	s.adapters = adapters.NewBook(cfg.Discovery.AdaptersInterval)
 	cfg.Publish.Value = s.index.Value
 	s.table = publish.New(cfg.Publish, now)
 	s.fleet = discovery.NewFleet(cfg.Fleet, discovery.Hooks{
@@ -134,6 +134,7 @@ func New(cfg Config) (_ *Service, err error) {
 		s.learning.Store(true)
 		s.table.KeepUntil(s.learnUntil)
 	}
+	s.adapters = adapters.NewBook(cfg.Discovery.AdaptersInterval, s.adapted)
 	s.startAdmission(now)
 	if err := s.firstLists(); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/control/discovery/adapters"
 	"github.com/warmpath/warmpath/shared/policy"
 )
 
@@ -22,7 +24,8 @@ import (
 //
 //	offset size
 //	0      4    magic "WPST"
-//	4      4    version, 3; 1 has no exact pools, 1 and 2 no heats in the snapshot
+//	4      4    version, 4; 1 has no exact pools, 1 and 2 no heats in the snapshot,
+//	            1 to 3 nothing that pools serve
 //	8      8    time of writing, unix ns
 //	16     1    flags: 1 the fleet was switched off
 //	17     3    0
@@ -42,12 +45,18 @@ import (
 //	24     1    p, length of the pool's name
 //	25     p    pool
 //
+// then what the workers of pools serve, base models and adapters,
+//
+//	offset size
+//	0      4    n, its length
+//	4      n    JSON, {"pool": {"base": ["name"], "adapters": [{"name": "", "root": ""}]}}
+//
 // then the index snapshot (control/index/snapshot.go draws it), and at the very
 // end 8 bytes: xxHash64 of all before. It is written to a temporary file beside
 // it and renamed, so a crash leaves the old one.
 const (
 	stateMagic   = "WPST"
-	stateVersion = 3
+	stateVersion = 4
 	stateFixed   = 24
 	refFixed     = 13
 	exactFixed   = 25
@@ -61,6 +70,7 @@ type state struct {
 	off      bool
 	refs     []discovery.Ref
 	exact    []exactMark
+	serving  map[string]adapters.Served
 	snapshot []byte
 }
 
@@ -93,6 +103,9 @@ func appendState(b []byte, s *state, snapshot func([]byte) []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, e.rendering)
 		b = append(append(b, byte(len(e.pool))), e.pool...)
 	}
+	serving, _ := json.Marshal(s.serving) // names and paths can always be written
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(serving)))
+	b = append(b, serving...)
 	b = snapshot(b)
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
@@ -141,8 +154,25 @@ func decodeState(b []byte) (*state, error) {
 			return nil, err
 		}
 	}
+	if version > 3 {
+		var err error
+		if rest, err = s.decodeServing(rest); err != nil {
+			return nil, err
+		}
+	}
 	s.snapshot = rest
 	return s, nil
+}
+
+func (s *state) decodeServing(b []byte) (rest []byte, err error) {
+	if len(b) < 4 || len(b)-4 < int(binary.LittleEndian.Uint32(b)) {
+		return nil, errors.New("what pools serve is cut short")
+	}
+	n := 4 + int(binary.LittleEndian.Uint32(b))
+	if err := json.Unmarshal(b[4:n], &s.serving); err != nil {
+		return nil, fmt.Errorf("what pools serve: %w", err)
+	}
+	return b[n:], nil
 }
 
 func (s *state) decodeExact(b []byte) (rest []byte, err error) {
@@ -188,7 +218,7 @@ func (s *Service) restore() bool {
 		s.fleet.RestoreRef(r)
 	}
 	s.fleet.RestoreDone(time.Now())
-	s.offHeld, s.wasExact = st.off, st.exact
+	s.offHeld, s.wasExact, s.adapted = st.off, st.exact, st.serving
 	s.log.Info("state restored", "file", s.cfg.StateFile, "saved", st.saved, "refs", len(st.refs), "bytes", len(data))
 	return true
 }
@@ -263,7 +293,7 @@ func (s *Service) saveStatus(now time.Time) *api.Saved {
 // saveAll returns how many bytes it wrote.
 func (s *Service) saveAll(now time.Time) (int64, error) {
 	s.policyMu.Lock()
-	st := &state{saved: now, off: s.offHeld, refs: s.fleet.Refs()}
+	st := &state{saved: now, off: s.offHeld, refs: s.fleet.Refs(), serving: s.adapted}
 	for name, p := range s.exact {
 		if p.serving != nil {
 			st.exact = append(st.exact, markOf(name, p.serving))

@@ -12,8 +12,8 @@ type Status struct {
 	Table    Table     `json:"table"`
 	Index    Index     `json:"index"`
 	Counters Counters  `json:"counters"`
-	// Adapters are those that pools serve because their workers do, by pool.
-	Adapters map[string][]string `json:"adapters"`
+	// Adapters are the generations of those that pools serve, by pool and name.
+	Adapters map[string]map[string]uint64 `json:"adapters"`
 	// Saved is how the state file is, for a service that has one.
 	Saved *Saved `json:"saved,omitempty"`
 	// RefsResting are refs of workers that are gone, kept from use until no gateway

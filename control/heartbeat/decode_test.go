@@ -161,7 +161,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		for i := range h.Cache.Prefixes {
-			h.Cache.Prefixes[i].Checkpoints("default", "m", []uint32{1}, 16)
+			h.Cache.Prefixes[i].Checkpoints("default", "m", 1, []uint32{1}, 16)
 		}
 		for _, path := range h.Cache.Paths {
 			last := uint32(0)

@@ -9,7 +9,6 @@
 package heartbeat
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -67,7 +66,7 @@ type Cache struct {
 // Prefix is the beginning of a prompt that is held whole.
 type Prefix struct {
 	// Model is the name that clients use, of the base model or of an adapter;
-	// empty stands for the only one of the pool.
+	// empty stands for the base model.
 	Model     string
 	CacheSalt string
 	Tokens    []uint32
@@ -81,13 +80,14 @@ type Eviction struct {
 }
 
 // Checkpoints returns the path of checkpoints of the prefix as gateways have it
-// for the pool. model stands in where the prefix names none, turnEnds are the
-// tokens that end a turn. Only whole blocks of the engine count.
-func (p *Prefix) Checkpoints(pool, model string, turnEnds []uint32, blockTokens int) []fingerprint.Checkpoint {
+// for the pool. adapter and generation are what Model stands for
+// (policy.Pool.Canonical), turnEnds the tokens that end a turn. Only whole blocks
+// of the engine count.
+func (p *Prefix) Checkpoints(pool, adapter string, generation uint64, turnEnds []uint32, blockTokens int) []fingerprint.Checkpoint {
 	block := max(blockTokens, 1)
 	tokens := p.Tokens[:len(p.Tokens)/block*block]
 	var chain fingerprint.Chain
-	chain.Reset(fingerprint.Salt(pool, cmp.Or(p.Model, model), 0, p.CacheSalt, fingerprint.Exact))
+	chain.Reset(fingerprint.Salt(pool, adapter, generation, p.CacheSalt, fingerprint.Exact))
 	from, after := 0, false
 	for i, token := range tokens {
 		ends := slices.Contains(turnEnds, token)

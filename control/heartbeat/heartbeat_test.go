@@ -2,7 +2,6 @@ package heartbeat
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -36,10 +35,10 @@ func TestATokenListTellsWhatTheEventsOfItsBlocksTell(t *testing.T) {
 		}
 		salt := rapid.SampledFrom([]string{"", "tenant"}).Draw(t, "salt")
 		p := Prefix{CacheSalt: salt, Tokens: tokens}
-		got := p.Checkpoints("default", "tiny", ends, block)
+		got := p.Checkpoints("default", "", 0, ends, block)
 
 		events := held{}
-		m := kvevents.NewMap(kvevents.Config{Pool: "default", Models: []string{"tiny"}, TurnEnds: ends}, events)
+		m := kvevents.NewMap(kvevents.Config{Pool: "default", TurnEnds: ends}, events)
 		blocks := len(tokens) / block
 		e := kvevents.Event{Kind: kvevents.Stored, Medium: kvevents.GPU, Group: -1, FullAttention: true, BlockSize: block, Tokens: tokens[:blocks*block], CacheSalt: salt, Opaque: blocks}
 		for i := range blocks {
@@ -64,24 +63,21 @@ func TestATokenListTellsWhatTheEventsOfItsBlocksTell(t *testing.T) {
 func TestNamesAndSaltsMakeOtherFingerprints(t *testing.T) {
 	tokens := make([]uint32, 64)
 	base := Prefix{Tokens: tokens}
-	path := base.Checkpoints("default", "m", nil, 16)
+	path := base.Checkpoints("default", "", 0, nil, 16)
 	if len(path) != 1 || path[0].End != 4 {
 		t.Fatalf("%v", path)
 	}
 	for name, other := range map[string][]fingerprint.Checkpoint{
-		"pool":    base.Checkpoints("other", "m", nil, 16),
-		"model":   base.Checkpoints("default", "n", nil, 16),
-		"adapter": (&Prefix{Model: "adapter", Tokens: tokens}).Checkpoints("default", "m", nil, 16),
-		"salt":    (&Prefix{CacheSalt: "s", Tokens: tokens}).Checkpoints("default", "m", nil, 16),
+		"pool":    base.Checkpoints("other", "", 0, nil, 16),
+		"adapter": base.Checkpoints("default", "adapter", 0, nil, 16),
+		"weights": base.Checkpoints("default", "adapter", 1, nil, 16),
+		"salt":    (&Prefix{CacheSalt: "s", Tokens: tokens}).Checkpoints("default", "", 0, nil, 16),
 	} {
 		if other[0].Fingerprint == path[0].Fingerprint {
 			t.Errorf("%s makes no difference", name)
 		}
 	}
-	if same := (&Prefix{Model: "m", Tokens: tokens}).Checkpoints("default", "x", nil, 16); !slices.Equal(same, path) {
-		t.Error("the model in the prefix isn't that of the pool")
-	}
-	if short := base.Checkpoints("default", "m", nil, 128); len(short) != 0 {
+	if short := base.Checkpoints("default", "", 0, nil, 128); len(short) != 0 {
 		t.Errorf("half a block: %v", short)
 	}
 }

@@ -138,7 +138,7 @@ func benchmarkIngest(b *testing.B, sink func() Sink) {
 	for i := 0; b.Loop(); i++ {
 		if i%len(batches) == 0 {
 			b.StopTimer()
-			benchMap = NewMap(Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{151_645}}, sink())
+			benchMap = NewMap(Config{Pool: "pool", TurnEnds: []uint32{151_645}}, sink())
 			b.StartTimer()
 		}
 		if err := Decode(batches[i%len(batches)], &benchBatch); err != nil {
@@ -166,7 +166,7 @@ func TestABlockTakesAtMost150Bytes(t *testing.T) {
 	for _, size := range []int{16, 32} {
 		batches := traffic(2000, size)
 		before := heap()
-		m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, nobody{})
+		m := NewMap(Config{Pool: "pool"}, nobody{})
 		var b Batch
 		for _, data := range batches {
 			if err := Decode(data, &b); err != nil {

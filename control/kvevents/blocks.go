@@ -23,9 +23,6 @@ type Sink interface {
 // Config says what a Map's fingerprints begin with.
 type Config struct {
 	Pool string
-	// Models are the names under which clients ask for the base model, at most
-	// eight: each is its own salt. An adapter goes by its own name.
-	Models []string
 	// TurnEnds are the token ids that end a turn.
 	TurnEnds []uint32
 	// Media count as held; GPU when 0. The table doesn't tell media apart, so
@@ -70,8 +67,11 @@ type Map struct {
 	// end: prompts that part behind it have a block each, and both complete it.
 	inside map[uint64]uint32
 
-	chains  []fingerprint.Chain
-	paths   [maxVariants][]fingerprint.Checkpoint
+	adapters    []adapter
+	generations map[string]uint64 // of adapters, now
+
+	chain   fingerprint.Chain
+	path    []fingerprint.Checkpoint
 	scratch []uint32
 	walk    []uint32
 	stack   []uint32
@@ -79,11 +79,10 @@ type Map struct {
 
 // NewMap returns an empty map that tells sink what it learns.
 func NewMap(cfg Config, sink Sink) *Map {
-	cfg.Models = cfg.Models[:min(len(cfg.Models), maxVariants)]
 	cfg.Media = cmp.Or(cfg.Media, GPU)
 	cfg.MaxBlocks = cmp.Or(cfg.MaxBlocks, 4<<20)
 	cfg.MaxAside = cmp.Or(cfg.MaxAside, 1<<20)
-	return &Map{cfg: cfg, sink: sink, group: -1, chains: make([]fingerprint.Chain, max(1, len(cfg.Models)))}
+	return &Map{cfg: cfg, sink: sink, group: -1}
 }
 
 // Apply takes the events of a batch in, in order.
@@ -104,7 +103,7 @@ func (m *Map) Apply(b *Batch) {
 // Clear forgets every block.
 func (m *Map) Clear() {
 	counts := m.counts
-	*m = Map{cfg: m.cfg, sink: m.sink, group: m.group, chains: m.chains}
+	*m = Map{cfg: m.cfg, sink: m.sink, group: m.group, generations: m.generations}
 	counts.Blocks, counts.Held, counts.Gone, counts.Aside, counts.CPU, counts.Disk = 0, 0, 0, 0, 0, 0
 	m.counts = counts
 	m.sink.Clear()
@@ -181,7 +180,11 @@ func (m *Map) store(e *Event) {
 // place stores the blocks of e behind parent.
 func (m *Map) place(e *Event, parent uint32) {
 	size := e.BlockSize
-	chained := false // the chains stand at parent's end
+	chained := false // the chain stands at parent's end
+	known := e.Opaque
+	if parent == 0 && !m.named(e.Adapter) {
+		known = 0
+	}
 	for i, h := range e.Hashes {
 		id := m.byHash.find(&m.nodes, h)
 		switch {
@@ -194,16 +197,7 @@ func (m *Map) place(e *Event, parent uint32) {
 		case id == 0:
 			id = m.add(h, parent)
 			n := m.nodes.at(id)
-			// A prompt is of one model: what its first block says holds for all.
-			switch {
-			case parent != 0:
-				n.flags |= m.nodes.at(parent).flags & (adapted | opaque)
-			case e.Adapter != "":
-				n.flags |= adapted
-			case len(m.cfg.Models) == 0:
-				n.flags |= opaque
-			}
-			if i >= e.Opaque {
+			if i >= known || parent != 0 && m.nodes.at(parent).flags&opaque != 0 {
 				n.flags |= opaque
 			}
 			if n.flags&opaque != 0 {
@@ -213,7 +207,7 @@ func (m *Map) place(e *Event, parent uint32) {
 					m.resume(e, id, parent)
 					chained = true
 				}
-				m.chain(id, e.Tokens[i*size:(i+1)*size])
+				m.write(id, e.Tokens[i*size:(i+1)*size])
 			}
 		}
 		m.counts.Stored++
@@ -259,7 +253,7 @@ func (m *Map) put(id uint32, medium Medium) {
 	}
 	m.countMedia(n.media, n.media|medium)
 	n.media |= medium
-	if n.flags&held == 0 && n.media&m.cfg.Media != 0 && (n.parent == 0 || m.nodes.at(n.parent).flags&held != 0) {
+	if n.flags&held == 0 && n.media&m.cfg.Media != 0 && m.follows(id) {
 		m.hold(id)
 	}
 }
@@ -271,6 +265,15 @@ func (m *Map) countMedia(from, to Medium) {
 	if (from^to)&Disk != 0 {
 		m.counts.Disk += int(to&Disk/Disk)*2 - 1
 	}
+}
+
+// follows tells whether all before a block is held: behind the salt, that it is
+// of the weights that the engine has now.
+func (m *Map) follows(id uint32) bool {
+	if parent := m.nodes.at(id).parent; parent != 0 {
+		return m.nodes.at(parent).flags&held != 0
+	}
+	return m.current(id)
 }
 
 // hold marks a block and what hangs on it as held, and collects the paths.
@@ -323,30 +326,25 @@ func (m *Map) endsInside(id uint32, p point) bool {
 	return int(p.units())*unit < int(m.nodes.at(id).depth)*m.tokens.size
 }
 
-// tell adds the checkpoints of a held block to the path of each variant; a path
-// that they don't continue is told first.
+// tell adds the checkpoints of a held block to the path; a path that they don't
+// continue is told first.
 func (m *Map) tell(id uint32) {
 	for at := m.nodes.at(id).points; at != 0; at = m.points.at(at).next {
-		p := *m.points.at(at)
-		if p.salt() {
-			continue
+		if p := *m.points.at(at); !p.salt() {
+			m.tellPoint(id, p)
 		}
-		m.tellPoint(id, p)
 	}
 }
 
 func (m *Map) tellPoint(id uint32, p point) {
-	v := p.variant()
-	path := m.paths[v]
 	before, ok := m.before(id, p)
-	if len(path) == fingerprint.MaxCheckpoints || len(path) > 0 && (!ok || path[len(path)-1].Fingerprint != before.fingerprint) {
-		m.sink.Hold(path)
-		path = path[:0]
+	if n := len(m.path); n == fingerprint.MaxCheckpoints || n > 0 && (!ok || m.path[n-1].Fingerprint != before.fingerprint) {
+		m.flush()
 	}
-	if len(path) == 0 && ok {
-		path = append(path, checkpoint(before))
+	if len(m.path) == 0 && ok {
+		m.path = append(m.path, checkpoint(before))
 	}
-	m.paths[v] = append(path, checkpoint(p))
+	m.path = append(m.path, checkpoint(p))
 }
 
 func checkpoint(p point) fingerprint.Checkpoint {
@@ -359,11 +357,11 @@ func (m *Map) before(id uint32, p point) (point, bool) {
 		var best point
 		for at := m.nodes.at(id).points; at != 0; at = m.points.at(at).next {
 			q := *m.points.at(at)
-			if q.variant() == p.variant() && q.units() < p.units() && q.units() > best.units() {
+			if q.units() < p.units() && q.units() > best.units() {
 				best = q
 			}
 		}
-		if !best.salt() {
+		if best.units() > 0 {
 			return best, true
 		}
 	}
@@ -371,11 +369,9 @@ func (m *Map) before(id uint32, p point) (point, bool) {
 }
 
 func (m *Map) flush() {
-	for v := range m.paths {
-		if len(m.paths[v]) > 0 {
-			m.sink.Hold(m.paths[v])
-			m.paths[v] = m.paths[v][:0]
-		}
+	if len(m.path) > 0 {
+		m.sink.Hold(m.path)
+		m.path = m.path[:0]
 	}
 }
 

@@ -44,9 +44,13 @@ func (l *ledger) Drop(fp uint64) {
 func (l *ledger) Clear() { clear(l.held) }
 
 // gatewayPath is what a gateway computes for a prompt whose turns end at ends.
-func gatewayPath(model, salt string, tokens []uint32, ends ...int) []fingerprint.Checkpoint {
+func gatewayPath(adapter, salt string, tokens []uint32, ends ...int) []fingerprint.Checkpoint {
+	return gatewayPathOf(adapter, 0, salt, tokens, ends...)
+}
+
+func gatewayPathOf(adapter string, generation uint64, salt string, tokens []uint32, ends ...int) []fingerprint.Checkpoint {
 	var c fingerprint.Chain
-	c.Reset(fingerprint.Salt("pool", model, 0, salt, fingerprint.Exact))
+	c.Reset(fingerprint.Salt("pool", adapter, generation, salt, fingerprint.Exact))
 	at := 0
 	for _, e := range ends {
 		c.WriteTokens(tokens[at:e])
@@ -69,17 +73,17 @@ func apply(t testing.TB, m *Map, name string) Batch {
 
 func TestGatewaysFindWhatTheEngineStored(t *testing.T) {
 	for _, c := range []struct{ recording, model, salt string }{
-		{"main/0000_cold_pub.bin", "tiny", ""},
-		{"evict/0001_salt_pub.bin", "tiny", "tenant-A"},
+		{"main/0000_cold_pub.bin", "", ""},
+		{"evict/0001_salt_pub.bin", "", "tenant-A"},
 		{"lora/0001_lora_pub.bin", "lora-a", ""},
 		{"lora/0002_lora_pub.bin", "lora-a", "tenant-B"},
 	} {
 		held := newLedger()
-		m := NewMap(Config{Pool: "pool", Models: []string{"tiny", "alias"}}, held)
+		m := NewMap(Config{Pool: "pool"}, held)
 		b := apply(t, m, c.recording)
-		for _, model := range []string{"tiny", "alias", "lora-a", "lora-b"} {
+		for _, model := range []string{"", "tiny", "lora-a", "lora-b"} {
 			for _, salt := range []string{"", "tenant-A", "tenant-B"} {
-				same := salt == c.salt && (model == c.model || c.model == "tiny" && model == "alias")
+				same := salt == c.salt && model == c.model
 				for _, cp := range gatewayPath(model, salt, b.Events[0].Tokens) {
 					if _, ok := held.held[cp.Fingerprint]; ok != same {
 						t.Errorf("%s: model %s, salt %q, unit %d: found %v, want %v", c.recording, model, salt, cp.End, ok, same)
@@ -92,7 +96,7 @@ func TestGatewaysFindWhatTheEngineStored(t *testing.T) {
 
 func TestEvictionAndResetOfARealEngineLeaveOnlyWhatItHolds(t *testing.T) {
 	held := newLedger()
-	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, held)
+	m := NewMap(Config{Pool: "pool"}, held)
 	for i, name := range recorded(t, "evict/*.bin") {
 		apply(t, m, name)
 		c := m.Counts()
@@ -124,14 +128,14 @@ func TestTurnEndsAreCheckpoints(t *testing.T) {
 		tokens[end-2] = 7
 	}
 	held := newLedger()
-	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{7}}, held)
+	m := NewMap(Config{Pool: "pool", TurnEnds: []uint32{7}}, held)
 	e := Event{Kind: Stored, Tokens: tokens, BlockSize: 32, Medium: GPU, FullAttention: true}
 	for i := range 16 {
 		e.Hashes = append(e.Hashes, uint64(i+1))
 	}
 	e.Opaque = len(e.Hashes)
 	m.Apply(&Batch{Events: []Event{e}})
-	for _, cp := range gatewayPath("tiny", "", tokens, 150, 176, 197, 199, 400, 420, 432) {
+	for _, cp := range gatewayPath("", "", tokens, 150, 176, 197, 199, 400, 420, 432) {
 		if held.held[cp.Fingerprint] != cp.End {
 			t.Errorf("unit %d isn't held (turn end %v)", cp.End, cp.TurnEnd)
 		}
@@ -143,14 +147,14 @@ func TestTurnEndsAreCheckpoints(t *testing.T) {
 			t.Errorf("unit %d is held without block 7", end)
 		}
 	}
-	if _, ok := held.held[gatewayPath("tiny", "", tokens[:192])[2].Fingerprint]; !ok || held.bad != "" {
+	if _, ok := held.held[gatewayPath("", "", tokens[:192])[2].Fingerprint]; !ok || held.bad != "" {
 		t.Error("what block 6 completes went with block 7", held.bad)
 	}
 }
 
 func TestWhatGatewaysCannotNameIsCountedAndNotHeld(t *testing.T) {
 	held := newLedger()
-	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, held)
+	m := NewMap(Config{Pool: "pool"}, held)
 	tokens := make([]uint32, 64)
 	stored := func(change func(*Event), hashes ...uint64) {
 		e := Event{Kind: Stored, Hashes: hashes, Tokens: tokens[:len(hashes)*16], BlockSize: 16, Medium: GPU, FullAttention: true, Group: 0, Opaque: len(hashes)}
@@ -187,7 +191,7 @@ func TestWhatGatewaysCannotNameIsCountedAndNotHeld(t *testing.T) {
 
 func TestBlocksWaitForTheirParentAndWhatWasRemovedMeanwhileStaysAway(t *testing.T) {
 	held := newLedger()
-	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}, MaxAside: 200}, held)
+	m := NewMap(Config{Pool: "pool", MaxAside: 200}, held)
 	tokens := make([]uint32, 64)
 	stored := func(parent uint64, hashes ...uint64) {
 		m.Apply(&Batch{Events: []Event{{Kind: Stored, Hashes: hashes, HasParent: parent != 0, Parent: parent, Tokens: tokens[:len(hashes)*16], BlockSize: 16, Medium: GPU, FullAttention: true, Group: -1, Opaque: len(hashes)}}})
@@ -216,12 +220,18 @@ type naive struct {
 	parent  map[uint64]uint64
 	prompt  map[uint64][]uint32 // tokens from the start to the block's end
 	model   map[uint64]string
+	weights map[uint64]uint64 // generation of the model
 	salt    map[uint64]string
+
+	now uint64 // generation of the adapter
 }
+
+// current tells whether a block is of the weights that the engine has now.
+func (n *naive) current(h uint64) bool { return n.model[h] == "" || n.weights[h] == n.now }
 
 func (n *naive) holds(h uint64) bool {
 	for h != 0 {
-		if n.present[h] == 0 {
+		if n.present[h] == 0 || !n.current(h) {
 			return false
 		}
 		h = n.parent[h]
@@ -243,18 +253,17 @@ func (n *naive) after(parent uint64) (out []uint64) {
 func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.SampledFrom([]int{1, 5, 16, 24, 32, 100, 256}).Draw(t, "block size")
-		models := []string{"tiny", "alias"}[:rapid.IntRange(1, 2).Draw(t, "models")]
 		held := newLedger()
-		m := NewMap(Config{Pool: "pool", Models: models}, held)
+		m := NewMap(Config{Pool: "pool"}, held)
 		var n naive
 		reset := func() {
-			n = naive{map[uint64]int{}, map[uint64]uint64{}, map[uint64][]uint32{}, map[uint64]string{}, map[uint64]string{}}
+			n = naive{map[uint64]int{}, map[uint64]uint64{}, map[uint64][]uint32{}, map[uint64]string{}, map[uint64]uint64{}, map[uint64]string{}, n.now}
 		}
 		reset()
 		hashes := []uint64{} // every block ever seen
 		next := uint64(1)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			switch what := rapid.IntRange(0, 20).Draw(t, "what"); {
+			switch what := rapid.IntRange(0, 21).Draw(t, "what"); {
 			case what == 0:
 				m.Apply(&Batch{Events: []Event{{Kind: Cleared}}})
 				reset()
@@ -267,6 +276,10 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				if c := m.Counts(); c.Blocks != before.Blocks || c.Held != before.Held || c.Gone != before.Gone {
 					t.Fatalf("%+v after, %+v before", c, before)
 				}
+			case what == 21:
+				// Other weights, or those of before, go by the adapter's name.
+				n.now = rapid.Uint64Range(0, 2).Draw(t, "generation")
+				m.SetAdapters(map[string]uint64{"ad": n.now})
 			case what < 6 && len(hashes) > 0:
 				h := rapid.SampledFrom(hashes).Draw(t, "removed")
 				m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{h}, Medium: GPU, Group: -1}}})
@@ -277,7 +290,7 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				// Stored again, as after an eviction. The map may have forgotten all of it.
 				h := rapid.SampledFrom(hashes).Draw(t, "again")
 				p := n.parent[h]
-				if p != 0 && m.byHash.find(&m.nodes, p) == 0 {
+				if !n.current(h) || p != 0 && m.byHash.find(&m.nodes, p) == 0 {
 					continue
 				}
 				e := Event{Kind: Stored, Hashes: []uint64{h}, Parent: p, HasParent: p != 0, BlockSize: size, Medium: GPU, FullAttention: true, Group: -1, Opaque: 1}
@@ -289,7 +302,7 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				parent := uint64(0)
 				if len(hashes) > 0 && rapid.Bool().Draw(t, "goes on") {
 					parent = rapid.SampledFrom(hashes).Draw(t, "parent")
-					if m.byHash.find(&m.nodes, parent) == 0 {
+					if !n.current(parent) || m.byHash.find(&m.nodes, parent) == 0 {
 						continue
 					}
 				}
@@ -322,7 +335,7 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 					}
 					h := next << 20
 					hashes = append(hashes, h)
-					n.present[h], n.parent[h], n.prompt[h], n.model[h], n.salt[h] = 1, at, slices.Clone(prompt), e.Adapter, e.CacheSalt
+					n.present[h], n.parent[h], n.prompt[h], n.model[h], n.weights[h], n.salt[h] = 1, at, slices.Clone(prompt), e.Adapter, n.now, e.CacheSalt
 					e.Hashes, e.Tokens = append(e.Hashes, h), append(e.Tokens, prompt[len(prompt)-size:]...)
 					at = h
 				}
@@ -340,19 +353,17 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				continue
 			}
 			count++
-			names := models
-			if n.model[h] != "" {
-				names = []string{n.model[h]}
+			weights := n.weights[h]
+			if n.model[h] == "" {
+				weights = 0
 			}
-			for _, name := range names {
-				before := uint32(0)
-				if p := n.parent[h]; p != 0 {
-					before = uint32(len(n.prompt[p]) / 16)
-				}
-				for _, cp := range gatewayPath(name, n.salt[h], n.prompt[h]) {
-					if cp.End > before && fingerprint.NextScheduled(cp.End-1) == cp.End {
-						want[cp.Fingerprint] = cp.End
-					}
+			before := uint32(0)
+			if p := n.parent[h]; p != 0 {
+				before = uint32(len(n.prompt[p]) / 16)
+			}
+			for _, cp := range gatewayPathOf(n.model[h], weights, n.salt[h], n.prompt[h]) {
+				if cp.End > before && fingerprint.NextScheduled(cp.End-1) == cp.End {
+					want[cp.Fingerprint] = cp.End
 				}
 			}
 		}
@@ -369,13 +380,13 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 // equal blocks. It goes on hitting one copy, and evicts the other.
 func TestABlockThatWasComputedTwiceGoesWithTheLastOfItsCopies(t *testing.T) {
 	held := newLedger()
-	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, held)
+	m := NewMap(Config{Pool: "pool"}, held)
 	stored := Event{Kind: Stored, Hashes: []uint64{1, 2}, Tokens: make([]uint32, 128), BlockSize: 64, Medium: GPU, FullAttention: true, Group: -1, Opaque: 2}
 	removed := func(hash uint64, medium Medium) {
 		m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{hash}, Medium: medium, Group: -1}}})
 	}
 	m.Apply(&Batch{Events: []Event{stored}})
-	delete(held.held, gatewayPath("tiny", "", stored.Tokens)[1].Fingerprint) // the sink has lost it
+	delete(held.held, gatewayPath("", "", stored.Tokens)[1].Fingerprint) // the sink has lost it
 	m.Apply(&Batch{Events: []Event{stored}})
 	if len(held.held) != 2 {
 		t.Errorf("%d checkpoints after the prompt was told again", len(held.held))
@@ -401,7 +412,7 @@ func TestABlockThatWasComputedTwiceGoesWithTheLastOfItsCopies(t *testing.T) {
 // words it in other tokens, go ways of their own.
 func TestACheckpointWithinABlockGoesWithTheLastBlockThatCompletesIt(t *testing.T) {
 	held := newLedger()
-	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{7}}, held)
+	m := NewMap(Config{Pool: "pool", TurnEnds: []uint32{7}}, held)
 	prompt := make([]uint32, 128)
 	prompt[80] = 7 // unit 5 is the last whole one
 	stored := func(parent, hash uint64, tokens []uint32) {
@@ -410,7 +421,7 @@ func TestACheckpointWithinABlockGoesWithTheLastBlockThatCompletesIt(t *testing.T
 	removed := func(hash uint64) {
 		m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{hash}, Medium: GPU, Group: -1}}})
 	}
-	turn := gatewayPath("tiny", "", prompt, 81)[1].Fingerprint
+	turn := gatewayPath("", "", prompt, 81)[1].Fingerprint
 	stored(0, 1, prompt[:64])
 	stored(1, 2, prompt[64:])
 	other := slices.Clone(prompt)
@@ -428,7 +439,7 @@ func TestACheckpointWithinABlockGoesWithTheLastBlockThatCompletesIt(t *testing.T
 
 func TestAPromptIsOfOneModelWhateverItsEventsSay(t *testing.T) {
 	held := newLedger()
-	m := NewMap(Config{Pool: "pool", Models: []string{"tiny", "alias"}}, held)
+	m := NewMap(Config{Pool: "pool"}, held)
 	tokens := make([]uint32, 64)
 	for i, adapter := range []string{"ad", "", "other"} {
 		m.Apply(&Batch{Events: []Event{{Kind: Stored, Hashes: []uint64{uint64(i + 1)}, HasParent: i > 0, Parent: uint64(i), Tokens: tokens, BlockSize: 64, Medium: GPU, FullAttention: true, Group: -1, Opaque: 1, Adapter: adapter}}})
@@ -446,7 +457,7 @@ func TestAPromptIsOfOneModelWhateverItsEventsSay(t *testing.T) {
 func TestAPromptOfAMillionTokensIsToldInPieces(t *testing.T) {
 	held := newLedger()
 	held.strict = true
-	m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{7}}, held)
+	m := NewMap(Config{Pool: "pool", TurnEnds: []uint32{7}}, held)
 	e := Event{Kind: Stored, BlockSize: 1000, Medium: GPU, FullAttention: true, Group: -1, Opaque: 1000}
 	for i := range 1000 {
 		e.Hashes = append(e.Hashes, uint64(i+1))

@@ -8,89 +8,59 @@ import (
 
 const unit = fingerprint.UnitTokens
 
-// resume brings the chains to where block id begins. At the start of a prompt
-// it keeps the salts with the block.
+// resume brings the chain to where block id begins. At the start of a prompt it
+// keeps the salt with the block.
 func (m *Map) resume(e *Event, id, parent uint32) {
 	if parent == 0 {
-		if e.Adapter != "" {
-			m.salt(id, 0, e.Adapter, e.CacheSalt)
+		number := m.number(e.Adapter)
+		a := m.adapters[number]
+		salt := fingerprint.Salt(m.cfg.Pool, a.name, a.generation, e.CacheSalt, fingerprint.Exact)
+		m.addPoint(id, point{fingerprint: salt, end: saltBit | uint32(number)})
+		m.chain.Reset(salt)
+		return
+	}
+	m.walk = m.walk[:0]
+	for at := parent; at != 0; at = m.nodes.at(at).parent {
+		m.walk = append(m.walk, at)
+		if start, ok := m.segment(at); ok {
+			m.rewrite(start)
 			return
 		}
-		for v, name := range m.cfg.Models {
-			m.salt(id, v, name, e.CacheSalt)
-		}
-		return
-	}
-	for v := range m.variants(id) {
-		m.resumeVariant(v, parent)
 	}
 }
 
-// variants is how many salts a block's prompt has.
-func (m *Map) variants(id uint32) int {
-	if m.nodes.at(id).flags&adapted != 0 {
-		return 1
-	}
-	return len(m.chains)
-}
-
-func (m *Map) salt(id uint32, variant int, name, cacheSalt string) {
-	s := fingerprint.Salt(m.cfg.Pool, name, 0, cacheSalt, fingerprint.Exact)
-	m.addPoint(id, point{fingerprint: s, end: pack(variant)})
-	m.chains[variant].Reset(s)
-}
-
-// resumeVariant goes back to the start of the segment and chains its tokens
-// again, up to the end of block id.
-func (m *Map) resumeVariant(v int, id uint32) {
-	m.walk = m.walk[:0]
-	for at := id; at != 0; at = m.nodes.at(at).parent {
-		m.walk = append(m.walk, at)
-		start, ok := m.segment(at, v)
-		if !ok {
-			continue
+// rewrite goes back to the start of a segment and chains the tokens of the blocks
+// of walk again, which is the last of them first.
+func (m *Map) rewrite(start point) {
+	m.chain.Resume(start.fingerprint, start.units())
+	m.scratch = m.scratch[:0]
+	for i := len(m.walk) - 1; i >= 0; i-- {
+		n := m.nodes.at(m.walk[i])
+		from := max(0, int(start.units())*unit-int(n.depth-1)*m.tokens.size)
+		if from < m.tokens.size {
+			m.scratch = m.tokens.append(m.scratch, n.tokens, from)
 		}
-		c := &m.chains[v]
-		c.Resume(start.fingerprint, start.units())
-		m.scratch = m.scratch[:0]
-		for i := len(m.walk) - 1; i >= 0; i-- {
-			n := m.nodes.at(m.walk[i])
-			from := max(0, int(start.units())*unit-int(n.depth-1)*m.tokens.size)
-			if from < m.tokens.size {
-				m.scratch = m.tokens.append(m.scratch, n.tokens, from)
-			}
-		}
-		c.WriteTokens(m.scratch)
-		return
 	}
+	m.chain.WriteTokens(m.scratch)
 }
 
 // segment is the deepest checkpoint of the schedule, or the salt, that a block
 // completes.
-func (m *Map) segment(id uint32, v int) (best point, ok bool) {
+func (m *Map) segment(id uint32) (best point, ok bool) {
 	for at := m.nodes.at(id).points; at != 0; at = m.points.at(at).next {
 		p := *m.points.at(at)
-		if p.variant() == v && !p.isTurn() && (!ok || p.units() > best.units()) {
+		if !p.isTurn() && (!ok || p.units() > best.units()) {
 			best, ok = p, true
 		}
 	}
 	return best, ok
 }
 
-// chain feeds a new block's tokens and keeps the checkpoints that it completes.
-func (m *Map) chain(id uint32, tokens []uint32) {
+// write feeds a new block's tokens and keeps the checkpoints that it completes.
+func (m *Map) write(id uint32, tokens []uint32) {
 	n := m.nodes.at(id)
 	from := int(n.depth-1) * len(tokens)
-	for v := range m.variants(id) {
-		m.chainVariant(id, v, from, tokens)
-	}
-	if end := from + len(tokens); !segmentEnd(end) {
-		n.tokens = m.tokens.put(tokens)
-	}
-}
-
-func (m *Map) chainVariant(id uint32, v, from int, tokens []uint32) {
-	c := &m.chains[v]
+	c := &m.chain
 	next := fingerprint.NextScheduled(c.Units())
 	after := false // the token before ended a turn
 	for at := 0; at < len(tokens); {
@@ -112,31 +82,34 @@ func (m *Map) chainVariant(id uint32, v, from int, tokens []uint32) {
 		at = stop
 		units := c.Units()
 		if units == next {
-			m.addPoint(id, point{fingerprint: c.Fingerprint(), end: units | pack(v)})
+			m.addPoint(id, point{fingerprint: c.Fingerprint(), end: units})
 			next = fingerprint.NextScheduled(units)
 		}
 		if turn && units > 0 {
-			m.addTurn(id, v, from, units, c.Fingerprint())
+			m.addTurn(id, from, units, c.Fingerprint())
 		}
+	}
+	if end := from + len(tokens); !segmentEnd(end) {
+		n.tokens = m.tokens.put(tokens)
 	}
 }
 
 // addTurn keeps the end of a turn with the block that completes it, which may be
 // the one before id.
-func (m *Map) addTurn(id uint32, v, from int, units uint32, fp uint64) {
+func (m *Map) addTurn(id uint32, from int, units uint32, fp uint64) {
 	owner := id
 	if int(units)*unit <= from {
 		owner = m.nodes.at(id).parent
 	}
 	for at := m.nodes.at(owner).points; at != 0; at = m.points.at(at).next {
-		if p := m.points.at(at); p.variant() == v && p.units() == units {
+		if m.points.at(at).units() == units {
 			return
 		}
 	}
 	if int(units)*unit <= from-m.tokens.size {
 		return // two blocks back: blocks shorter than a unit
 	}
-	p := point{fingerprint: fp, end: units | pack(v) | turnBit}
+	p := point{fingerprint: fp, end: units | turnBit}
 	m.addPoint(owner, p)
 	if owner != id && m.nodes.at(owner).flags&held != 0 {
 		m.complete(owner, p)

@@ -225,7 +225,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		held := newLedger()
-		m := NewMap(Config{Pool: "p", Models: []string{"m", "n"}, TurnEnds: []uint32{101}, MaxBlocks: 1000, MaxAside: 4096}, held)
+		m := NewMap(Config{Pool: "p", TurnEnds: []uint32{101}, MaxBlocks: 1000, MaxAside: 4096}, held)
 		m.Apply(&b)
 		m.Apply(&b)
 		c := m.Counts()

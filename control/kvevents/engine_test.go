@@ -173,7 +173,7 @@ func (e *engine) restart() {
 // follow runs a source until the test ends and returns it subscribed.
 func follow(t testing.TB, e *engine, endpoint Endpoint, sink Sink) (*Source, chan struct{}) {
 	told := make(chan struct{}, 1)
-	s := NewSource(endpoint, Config{Pool: "pool", Models: []string{"tiny"}}, sink, func() {
+	s := NewSource(endpoint, Config{Pool: "pool"}, sink, func() {
 		select {
 		case told <- struct{}{}:
 		default:

@@ -16,31 +16,34 @@ type node struct {
 }
 
 const (
-	held    uint8 = 1 << iota // here, and so is every block before it
-	opaque                    // more than the tokens decides what it holds
-	adapted                   // of an adapter: one salt, whatever the base model is called
+	held   uint8 = 1 << iota // here, and so is every block before it
+	opaque                   // more than the tokens decides what it holds
 )
 
-// point is a checkpoint that a block completes. At the start of a prompt stands
-// one with end 0, the salt.
+// point is a checkpoint that a block completes. The first one of a prompt is its
+// salt.
 type point struct {
 	fingerprint uint64
-	end         uint32 // units | variant << variantShift | turnBit
+	end         uint32 // units, or those of a turn | turnBit, or the number of an adapter | saltBit
 	next        uint32
 }
 
 const (
-	turnBit      = 1 << 27 // not of the schedule: no segment starts there
-	variantShift = 28
-	endMask      = 1<<27 - 1
-	maxVariants  = 8
+	turnBit = 1 << 27 // not of the schedule: no segment starts there
+	saltBit = 1 << 28
+	endMask = 1<<27 - 1
 )
 
-func (p point) units() uint32 { return p.end & endMask }
-func (p point) variant() int  { return int(p.end >> variantShift) }
-func (p point) isTurn() bool  { return p.end&turnBit != 0 }
-func (p point) salt() bool    { return p.units() == 0 }
-func pack(variant int) uint32 { return uint32(variant) << variantShift }
+func (p point) isTurn() bool { return p.end&turnBit != 0 }
+func (p point) salt() bool   { return p.end&saltBit != 0 }
+
+// units before the point, 0 for a salt.
+func (p point) units() uint32 {
+	if p.salt() {
+		return 0
+	}
+	return p.end & endMask
+}
 
 const slabLen = 4096
 

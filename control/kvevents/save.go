@@ -14,7 +14,7 @@ import (
 //
 //	offset size
 //	0      4    magic "WPEV"
-//	4      4    version, 1
+//	4      4    version, 2
 //	8      8    time of writing, unix ns
 //	16     8    sequence number of the next batch
 //	24     8    the engine's time of the youngest batch applied, float64, seconds
@@ -25,31 +25,37 @@ import (
 //	40     4    group of the cache that counts, -1 none seen
 //	44     4    number of blocks
 //	48     n    identity: whose blocks they are, and what their fingerprints begin with
+//	       4    number of adapters, then for each, from number 1
+//	0      8    generation
+//	8      1    length of the name
+//	9           name
 //
 // then for each block, a parent before its children:
 //
 //	offset size
 //	0      8    name of the block
-//	8      1    flags: 1 its parent is the block before, 2 it has tokens, 4 opaque, 8 of an adapter, 16 it has copies
+//	8      1    flags: 1 its parent is the block before, 2 it has tokens, 4 opaque, 16 it has copies
 //	9      1    media
 //	10     2    number of checkpoints
 //	12     4    unless flag 1: position of the parent + 1, 0 none
 //	       2    with flag 16: further blocks of the same name
-//	       12   each checkpoint: fingerprint, then end | variant << 28 | turn << 27
+//	       12   each checkpoint: fingerprint, then units | turn << 27, or for the salt
+//	            the number of the adapter, 0 the base model, | 1 << 28
 //	       3    each token
 //
 // and at the very end 8 bytes: xxHash64 of all before. A block of 16 tokens in
 // the middle of a segment takes 60 bytes.
 const (
 	saveMagic   = "WPEV"
-	saveVersion = 1
+	saveVersion = 2
 	saveFixed   = 48
+	saveAdapter = 9
 	saveBlock   = 12
 	savePoint   = 12
 
 	savedKnown, savedAny, savedUnsure = 1, 2, 4
 
-	savedNext, savedTokens, savedOpaque, savedAdapted, savedCopies = 1, 2, 4, 8, 16
+	savedNext, savedTokens, savedOpaque, savedCopies = 1, 2, 4, 16
 )
 
 // Saved is what a restored source begins with.
@@ -83,6 +89,7 @@ func (s *Source) AppendSave(b []byte, identity string, now time.Time) (out []byt
 	b = binary.LittleEndian.AppendUint32(b, uint32(int32(st.m.group)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(st.m.byHash.count))
 	b = append(b, identity...)
+	b = st.m.appendAdapters(b)
 	b = st.m.appendBlocks(b)
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b[start:])), true
 }
@@ -101,15 +108,45 @@ func bitIf(on bool, bit uint8) uint8 {
 	return 0
 }
 
+func (m *Map) appendAdapters(b []byte) []byte {
+	named := m.adapters[min(len(m.adapters), 1):]
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(named)))
+	for _, a := range named {
+		b = binary.LittleEndian.AppendUint64(b, a.generation)
+		b = append(append(b, byte(len(a.name))), a.name...)
+	}
+	return b
+}
+
+// restoreAdapters comes before the blocks, whose salts name them.
+func (m *Map) restoreAdapters(b []byte) (rest []byte, err error) {
+	cut := errors.New("adapters cut short")
+	if len(b) < 4 {
+		return nil, cut
+	}
+	n, b := binary.LittleEndian.Uint32(b), b[4:]
+	if n >= maxAdapters {
+		return nil, fmt.Errorf("%d adapters", n)
+	}
+	m.adapters = append(m.adapters[:0], adapter{current: true})
+	for range n {
+		if len(b) < saveAdapter || len(b) < saveAdapter+int(b[8]) {
+			return nil, cut
+		}
+		end := saveAdapter + int(b[8])
+		a := adapter{name: string(b[saveAdapter:end]), generation: binary.LittleEndian.Uint64(b)}
+		a.current = m.generations[a.name] == a.generation
+		m.adapters, b = append(m.adapters, a), b[end:]
+	}
+	return b, nil
+}
+
 // appendBlocks walks from every root: so a parent comes before its children, and
 // mostly right before.
 func (m *Map) appendBlocks(b []byte) []byte {
 	position := make([]uint32, m.nodes.used)
 	n := uint32(0)
-	for root := uint32(1); root < m.nodes.used; root++ {
-		if r := m.nodes.at(root); r.depth != 1 {
-			continue // not the start of a prompt, or nobody
-		}
+	for root := range m.roots {
 		stack := append(m.stack[:0], root)
 		for len(stack) > 0 {
 			id := stack[len(stack)-1]
@@ -133,12 +170,12 @@ func (m *Map) appendBlock(b []byte, id uint32, position []uint32) []byte {
 		parent = position[n.parent]
 	}
 	follows := parent != 0 && parent == position[id]-1
-	points := uint16(0) // at most 80 of each of 8 variants
+	points := uint16(0) // at most 80
 	for at := n.points; at != 0; at = m.points.at(at).next {
 		points++
 	}
 	b = binary.LittleEndian.AppendUint64(b, n.hash)
-	b = append(b, bitIf(follows, savedNext)|bitIf(n.tokens != 0, savedTokens)|bitIf(n.flags&opaque != 0, savedOpaque)|bitIf(n.flags&adapted != 0, savedAdapted)|bitIf(n.more > 0, savedCopies),
+	b = append(b, bitIf(follows, savedNext)|bitIf(n.tokens != 0, savedTokens)|bitIf(n.flags&opaque != 0, savedOpaque)|bitIf(n.more > 0, savedCopies),
 		byte(n.media))
 	b = binary.LittleEndian.AppendUint16(b, points)
 	if !follows {
@@ -166,7 +203,9 @@ func (s *Source) Restore(b []byte, identity string) (Saved, error) {
 	defer s.mu.Unlock()
 	saved, err := s.stream.restore(b, identity)
 	if err != nil {
-		s.stream = stream{m: NewMap(s.stream.m.cfg, s.stream.m.sink)}
+		m := NewMap(s.stream.m.cfg, s.stream.m.sink)
+		m.generations = s.stream.m.generations
+		s.stream = stream{m: m}
 		return Saved{}, err
 	}
 	s.savedCounts = s.stream.counts
@@ -196,7 +235,11 @@ func (s *stream) restore(b []byte, identity string) (Saved, error) {
 	}
 	blocks := int(binary.LittleEndian.Uint32(body[44:]))
 	s.m.tokens.size, s.m.group = int(size), int(group)
-	if err := s.m.restoreBlocks(body[saveFixed+names:], blocks); err != nil {
+	rest, err := s.m.restoreAdapters(body[saveFixed+names:])
+	if err != nil {
+		return Saved{}, err
+	}
+	if err := s.m.restoreBlocks(rest, blocks); err != nil {
 		return Saved{}, err
 	}
 	s.next, s.last = binary.LittleEndian.Uint64(body[16:]), math.Float64frombits(binary.LittleEndian.Uint64(body[24:]))
@@ -267,7 +310,7 @@ func (m *Map) restoreBlock(b []byte, i uint32) (rest []byte, err error) {
 	id := m.add(hash, parent)
 	node := m.nodes.at(id)
 	node.more = more
-	node.flags = bitIf(flags&savedOpaque != 0, opaque) | bitIf(flags&savedAdapted != 0, adapted)
+	node.flags = bitIf(flags&savedOpaque != 0, opaque)
 	for range points {
 		m.addPoint(id, point{fingerprint: binary.LittleEndian.Uint64(b), end: binary.LittleEndian.Uint32(b[8:])})
 		b = b[savePoint:]
@@ -292,29 +335,31 @@ func (m *Map) checkRestored(id uint32) error {
 	n := m.nodes.at(id)
 	end := int(n.depth) * m.tokens.size
 	for at := n.points; at != 0; at = m.points.at(at).next {
-		if p := m.points.at(at); p.variant() >= m.variants(id) || int(p.units())*unit >= end+m.tokens.size {
+		p := m.points.at(at)
+		switch {
+		case p.salt() && (n.parent != 0 || int(p.end&endMask) >= len(m.adapters)), p.salt() && p.isTurn():
+			return errors.New("a salt is not of this block")
+		case !p.salt() && (p.units() == 0 || int(p.units())*unit >= end+m.tokens.size):
 			return errors.New("a checkpoint is not of this block")
 		}
 	}
 	if n.flags&opaque != 0 {
 		return nil
 	}
-	if n.parent != 0 && (m.nodes.at(n.parent).flags^n.flags)&(opaque|adapted) != 0 {
+	if n.parent != 0 && m.nodes.at(n.parent).flags&opaque != 0 {
 		return errors.New("it is of another kind than its parent")
 	}
-	for v := range m.variants(id) {
-		last, ok := m.segment(id, v)
-		if n.tokens == 0 && (!ok || int(last.units())*unit != end) || n.parent == 0 && !ok {
-			return errors.New("nothing says what comes before")
-		}
+	last, ok := m.segment(id)
+	if n.tokens == 0 && (!ok || int(last.units())*unit != end) || n.parent == 0 && !ok {
+		return errors.New("nothing says what comes before")
 	}
 	return nil
 }
 
 // tellAll marks what is held with all before it, and tells it.
 func (m *Map) tellAll() {
-	for root := uint32(1); root < m.nodes.used; root++ {
-		if r := m.nodes.at(root); r.depth == 1 && r.media&m.cfg.Media != 0 {
+	for root := range m.roots {
+		if m.nodes.at(root).media&m.cfg.Media != 0 && m.current(root) {
 			m.hold(root)
 		}
 	}

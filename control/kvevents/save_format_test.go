@@ -14,7 +14,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the example of docs/formats.md")
 
 func TestFormatsPageShowsTheBytesOfASavedSource(t *testing.T) {
-	s := NewSource(Endpoint{}, Config{Pool: "pool", Models: []string{"tiny"}}, nobody{}, nil, quiet)
+	s := NewSource(Endpoint{}, Config{Pool: "pool"}, nobody{}, nil, quiet)
 	stored := Event{Kind: Stored, Hashes: []uint64{0x1122334455667788}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 4}
 	if _, err := s.stream.take(0, encode(1.5, stored), false); err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ func reborn(t interface{ Fatal(...any) }, m *Map, held Sink) *Map {
 		t.Fatal("not saved")
 	}
 	after := NewSource(Endpoint{}, m.cfg, held, nil, quiet)
+	after.SetAdapters(m.generations)
 	if _, err := after.Restore(saved, "me"); err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func reborn(t interface{ Fatal(...any) }, m *Map, held Sink) *Map {
 
 // saved is a source that followed a recording, and what it saves.
 func saved(t testing.TB) (*Source, []byte) {
-	s := NewSource(Endpoint{}, Config{Pool: "pool", Models: []string{"tiny"}, TurnEnds: []uint32{7}}, newLedger(), nil, quiet)
+	s := NewSource(Endpoint{}, Config{Pool: "pool", TurnEnds: []uint32{7}}, newLedger(), nil, quiet)
 	for i, name := range recorded(t, "evict/*.bin")[:12] {
 		if v, err := s.stream.take(uint64(i), payload(t, name), false); v != applied || err != nil {
 			t.Fatal(name, v, err)
@@ -88,7 +89,7 @@ func TestADamagedSaveIsRefusedWholeAndTheSourceIsAsNew(t *testing.T) {
 	refuses := func(what, identity, want string, b []byte) {
 		t.Helper()
 		held := newLedger()
-		s := NewSource(Endpoint{}, Config{Pool: "pool", Models: []string{"tiny"}}, held, nil, quiet)
+		s := NewSource(Endpoint{}, Config{Pool: "pool"}, held, nil, quiet)
 		_, err := s.Restore(b, identity)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", what, err)
@@ -108,17 +109,20 @@ func TestADamagedSaveIsRefusedWholeAndTheSourceIsAsNew(t *testing.T) {
 	}
 	future := slices.Clone(b)
 	future[4] = 9
-	refuses("version 9", "me", "version 9, this program reads 1", future)
+	refuses("version 9", "me", "version 9, this program reads 2", future)
 	// With a checksum that is right, as a wrong program would write it.
 	sum := func(b []byte) []byte {
 		return binary.LittleEndian.AppendUint64(b[:len(b)-8], xxhash.Sum64(b[:len(b)-8]))
 	}
-	first := saveFixed + len("me")
+	adapters := saveFixed + len("me")
+	first := adapters + 4
 	for what, c := range map[string]struct {
 		at   int
 		to   byte
 		want string
 	}{
+		"adapters": {adapters + 1, 200, "adapters"},
+		"salt":     {first + saveBlock + 4 + 8, 9, "a salt is not of this block"},
 		"medium":   {first + 9, 64, "no such medium"},
 		"parent":   {first + 8, savedNext, "its parent comes later"},
 		"tokens":   {first + 8, 0, ""},
@@ -134,7 +138,7 @@ func TestADamagedSaveIsRefusedWholeAndTheSourceIsAsNew(t *testing.T) {
 
 func TestWhatWasLostForGoodIsKeptAndDoubted(t *testing.T) {
 	e := newEngine(t)
-	s := NewSource(e.endpoint(), Config{Pool: "pool", Models: []string{"tiny"}}, newLedger(), nil, quiet)
+	s := NewSource(e.endpoint(), Config{Pool: "pool"}, newLedger(), nil, quiet)
 	for i := range 2 {
 		e.publish(prompt(float64(i+1), i), true)
 		if _, err := s.stream.take(uint64(i), prompt(float64(i+1), i), false); err != nil {
@@ -175,7 +179,7 @@ func TestARestoredSourceSeesThatTheEngineIsAnother(t *testing.T) {
 	for name, published := range map[string]int{"fewer batches": 1, "as many": 2, "more": 4} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t)
-			before := NewSource(e.endpoint(), Config{Pool: "pool", Models: []string{"tiny"}}, newLedger(), nil, quiet)
+			before := NewSource(e.endpoint(), Config{Pool: "pool"}, newLedger(), nil, quiet)
 			for i := range 2 {
 				if _, err := before.stream.take(uint64(i), prompt(float64(i+1), i), false); err != nil {
 					t.Fatal(err)
@@ -216,7 +220,7 @@ func FuzzRestore(f *testing.F) {
 		b := binary.LittleEndian.AppendUint32([]byte(saveMagic), saveVersion)
 		b = append(b, middle...)
 		b = binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
-		s := NewSource(Endpoint{}, Config{Pool: "pool", Models: []string{"tiny"}, MaxBlocks: 1 << 16}, nobody{}, nil, quiet)
+		s := NewSource(Endpoint{}, Config{Pool: "pool", MaxBlocks: 1 << 16}, nobody{}, nil, quiet)
 		if _, err := s.Restore(b, "me"); err != nil {
 			return
 		}
@@ -232,7 +236,7 @@ func FuzzRestore(f *testing.F) {
 // BenchmarkSave reports what a save of 60,000 blocks takes: the time in which
 // batches wait, and the bytes of a block on disk.
 func BenchmarkSave(b *testing.B) {
-	s := NewSource(Endpoint{}, Config{Pool: "pool", Models: []string{"tiny"}}, nobody{}, nil, quiet)
+	s := NewSource(Endpoint{}, Config{Pool: "pool"}, nobody{}, nil, quiet)
 	for i, data := range traffic(2000, 16) {
 		if _, err := s.stream.take(uint64(i), data, false); err != nil {
 			b.Fatal(err)

@@ -78,6 +78,14 @@ func NewSource(e Endpoint, cfg Config, sink Sink, applied func(), log *slog.Logg
 // what is told of the cache then may be too much. Call it before Run.
 func (s *Source) OnDoubt(f func()) { s.doubted = f }
 
+// SetAdapters says which generation of each adapter the engine has now, 0 for
+// those that aren't named: see Map.SetAdapters.
+func (s *Source) SetAdapters(generations map[string]uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stream.m.SetAdapters(generations)
+}
+
 // Run follows the publisher until ctx ends. It connects again after 0.1 s to 5 s,
 // with jitter.
 func (s *Source) Run(ctx context.Context) {

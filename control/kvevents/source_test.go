@@ -124,7 +124,7 @@ func TestWhatIsOutOfTheReplaysReachIsCounted(t *testing.T) {
 
 func TestALateReplayNeverBringsBackWhatWasRemoved(t *testing.T) {
 	held := newLedger()
-	s := stream{m: NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, held)}
+	s := stream{m: NewMap(Config{Pool: "pool"}, held)}
 	first := prompt(1, 0)
 	for seq, b := range [][]byte{first, removal(2, 4, 3, 2, 1)} {
 		if v, err := s.take(uint64(seq), b, false); v != applied || err != nil {
@@ -195,7 +195,7 @@ func TestRanksOfOneAddressHoldTogether(t *testing.T) {
 	u := NewUnion(held)
 	var maps []*Map
 	for _, name := range []string{"dp2/00_rank0.bin", "dp2/01_rank1.bin"} {
-		m := NewMap(Config{Pool: "pool", Models: []string{"tiny"}}, u.Rank())
+		m := NewMap(Config{Pool: "pool"}, u.Rank())
 		apply(t, m, name)
 		maps = append(maps, m)
 	}

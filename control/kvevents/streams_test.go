@@ -57,7 +57,7 @@ func TestAHundredStreamsAtOnceLoseNothing(t *testing.T) {
 }
 
 func TestBlocksThatThereIsNoRoomForAreTold(t *testing.T) {
-	s := NewSource(Endpoint{}, Config{Pool: "pool", Models: []string{"tiny"}, MaxBlocks: 6}, newLedger(), nil, slog.New(slog.DiscardHandler))
+	s := NewSource(Endpoint{}, Config{Pool: "pool", MaxBlocks: 6}, newLedger(), nil, slog.New(slog.DiscardHandler))
 	for i, want := range []string{"", "2 blocks had no room among the 6"} {
 		s.take(uint64(i), prompt(float64(i+1), i), false)
 		if st := s.Status(); !strings.HasPrefix(st.Problem, want) || (st.Problem == "") != (want == "") {

@@ -137,7 +137,8 @@ func (vm *VM) exact(req *body.Request, pool *fleet.Pool, template chat.Template,
 }
 
 func salt(req *body.Request, pool *fleet.Pool, mode fingerprint.Mode) uint64 {
-	return fingerprint.Salt(pool.View.Pool.Name, text(req.Model), 0, text(req.CacheSalt), mode)
+	adapter, generation := pool.View.Pool.Canonical(text(req.Model))
+	return fingerprint.Salt(pool.View.Pool.Name, adapter, generation, text(req.CacheSalt), mode)
 }
 
 // chatEndpoints are the renderer's names of the endpoints.

@@ -66,7 +66,7 @@ func (h *held) Drop(fp uint64) { delete(h.now, fp) }
 func (h *held) Clear()         { clear(h.now) }
 
 // cacheConfig is what fingerprints begin with, here as in the control service.
-var cacheConfig = kvevents.Config{Pool: "default", Models: []string{"tiny"}}
+var cacheConfig = kvevents.Config{Pool: "default"}
 
 func newEngine(n, blocks int) (*engine, error) {
 	e := &engine{seed: uint64(n + 1), random: uint64(n+1) * 0x9e3779b97f4a7c15, blocks: blocks, truth: held{now: map[uint64]bool{}}}

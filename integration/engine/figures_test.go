@@ -73,7 +73,7 @@ func (r *rig) measureFreshness(m map[string]any) {
 		}
 	})
 	var chain fingerprint.Chain
-	salt := fingerprint.Salt(pool, ModelName, 0, "", fingerprint.Exact)
+	salt := fingerprint.Salt(pool, "", 0, "", fingerprint.Exact)
 	name := func(tokens []uint32) uint64 {
 		chain.Reset(salt)
 		chain.WriteTokens(tokens[:64])

@@ -118,8 +118,9 @@ type Expected struct {
 }
 
 // Expect works out the fingerprints of everything that is held, prompt by prompt.
-// base are the names under which clients ask for the model.
-func (h *Holdings) Expect(pool string, base []string) Expected {
+// weights are the generations of adapters by name; the base model is the same
+// under each of its names.
+func (h *Holdings) Expect(pool string, weights map[string]uint64) Expected {
 	want := Expected{map[uint64]bool{}, map[uint64]bool{}}
 	var chain fingerprint.Chain
 	for hash := range h.present {
@@ -127,19 +128,13 @@ func (h *Holdings) Expect(pool string, base []string) Expected {
 			continue
 		}
 		b := h.known[hash]
-		names := base
-		if b.adapter != "" {
-			names = []string{b.adapter}
-		}
-		for _, name := range names {
-			chain.Reset(fingerprint.Salt(pool, name, 0, b.salt, fingerprint.Exact))
-			for at := fingerprint.UnitTokens; at <= len(b.tokens); at += fingerprint.UnitTokens {
-				chain.WriteTokens(b.tokens[at-fingerprint.UnitTokens : at])
-				units := chain.Units()
-				want.May[chain.Fingerprint()] = true
-				if fingerprint.NextScheduled(units-1) == units {
-					want.Must[chain.Fingerprint()] = true
-				}
+		chain.Reset(fingerprint.Salt(pool, b.adapter, weights[b.adapter], b.salt, fingerprint.Exact))
+		for at := fingerprint.UnitTokens; at <= len(b.tokens); at += fingerprint.UnitTokens {
+			chain.WriteTokens(b.tokens[at-fingerprint.UnitTokens : at])
+			units := chain.Units()
+			want.May[chain.Fingerprint()] = true
+			if fingerprint.NextScheduled(units-1) == units {
+				want.Must[chain.Fingerprint()] = true
 			}
 		}
 	}

@@ -30,6 +30,7 @@ const (
 // Names under which clients ask for the model, and the template that it has.
 const (
 	ModelName   = "tiny"
+	AliasName   = "tiny-latest" // the same model
 	AdapterName = "tiny-adapter"
 	Template    = "qwen2.5"
 )

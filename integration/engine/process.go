@@ -90,7 +90,8 @@ func (p *Process) Run(ctx context.Context) error {
 	cmd.Env = append(os.Environ(),
 		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1",
 		"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
-		"VLLM_SERVER_DEV_MODE=1", // /reset_prefix_cache
+		"VLLM_SERVER_DEV_MODE=1",               // /reset_prefix_cache
+		"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", // /v1/load_lora_adapter
 		"VLLM_HOST_IP=127.0.0.1",
 	)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -126,7 +127,7 @@ func (p *Process) arguments() []string {
 	})
 	return []string{
 		"-m", "vllm.entrypoints.openai.api_server",
-		"--model", p.Model.Dir, "--served-model-name", ModelName, "--host", "127.0.0.1", "--port", port(p.Address),
+		"--model", p.Model.Dir, "--served-model-name", ModelName, AliasName, "--host", "127.0.0.1", "--port", port(p.Address),
 		"--dtype", "float32", "--enforce-eager",
 		"--max-model-len", strconv.Itoa(MaxModelTokens), "--max-num-seqs", strconv.Itoa(MaxRunning), "--max-num-batched-tokens", strconv.Itoa(MaxModelTokens),
 		"--block-size", strconv.Itoa(BlockTokens), "--num-gpu-blocks-override", strconv.Itoa(p.Blocks),

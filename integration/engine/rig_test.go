@@ -73,7 +73,7 @@ func (r *rig) startControl() {
 		specs = append(specs, spec)
 	}
 	policy, err := json.Marshal(map[string]any{"pools": []any{map[string]any{
-		"name": pool, "index": 0, "models": []string{ModelName, AdapterName}, "mode": "route", "policy": map[string]any{"name": "threshold"},
+		"name": pool, "index": 0, "models": []string{ModelName, AliasName, AdapterName}, "mode": "route", "policy": map[string]any{"name": "threshold"},
 		"tokenizer": map[string]any{"file": installed.model.Tokenizer, "template": Template, "engine": "vllm", "parity": "require", "exact_grace_ms": 60_000},
 	}}})
 	if err != nil {
@@ -89,6 +89,7 @@ func (r *rig) startControl() {
 	}
 	r.config = control.Config{
 		Listen: listener.Addr().String(), Token: token, Workers: specs, Policy: policy,
+		Discovery: control.Discovery{AdaptersInterval: time.Second},
 		StateFile: filepath.Join(r.t.TempDir(), "state.bin"), Logger: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	listener.Close()
@@ -272,7 +273,7 @@ func (r *rig) agree(limit time.Duration) {
 		}
 		for _, w := range r.workers {
 			holdings, status := r.holdings(w), r.status(w)
-			want, ref := holdings.Expect(pool, []string{ModelName}), status.Ref
+			want, ref := holdings.Expect(pool, map[string]uint64{AdapterName: generationOf(w.Model.Adapter)}), status.Ref
 			if diff := want.Diff(published[ref]); diff != "" {
 				return fmt.Errorf("engine %s in the control service's table: %s (%d blocks are there, its events tell of %d: %+v)", w.Name, diff, len(holdings.present), status.Events.Held, status.Events)
 			}

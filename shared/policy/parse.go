@@ -191,6 +191,7 @@ func (p *parser) pool(at string, v gjson.Result, index uint8) Pool {
 		}},
 		{"index", func(at string, v gjson.Result) { pool.Index = uint8(p.integer(at, v, 0, MaxPools-1)) }},
 		{"models", func(at string, v gjson.Result) { pool.Models = p.models(at, v) }},
+		{"adapters", func(at string, v gjson.Result) { pool.Adapters = p.adapters(at, v) }},
 		{"mode", func(at string, v gjson.Result) {
 			switch p.text(at, v) {
 			case "route":
@@ -262,6 +263,26 @@ func (p *parser) models(at string, v gjson.Result) []string {
 		return p.err == nil
 	})
 	return models
+}
+
+// adapters reads generations by the names of adapters.
+func (p *parser) adapters(at string, v gjson.Result) (adapters []Adapter) {
+	if !v.IsObject() {
+		p.fail(at, "not an object", `write {"name": generation, ...}, 0 where the workers tell`)
+		return nil
+	}
+	v.ForEach(func(name, value gjson.Result) bool {
+		place := at + "." + shorten(name.Str)
+		switch {
+		case name.Str == "" || name.Str == "*" || len(name.Str) > maxName:
+			p.fail(place, "not the name of an adapter", "use 1 to 256 bytes")
+		case len(adapters) == maxModels:
+			p.fail(place, "more than 256 adapters", "use another pool")
+		}
+		adapters = append(adapters, Adapter{name.Str, uint64(p.integer(place, value, 0, MaxGeneration))})
+		return p.err == nil
+	})
+	return adapters
 }
 
 // parameter is a setting of a policy and the rules that use it.
@@ -403,6 +424,14 @@ func (p *parser) unique(set *Set) {
 				p.fail(at+".models["+strconv.Itoa(j)+"]", "model "+strconv.Quote(m)+" is served by pools["+strconv.Itoa(first)+"] already", "name a model once")
 			}
 			model[m] = i
+		}
+		adapter := map[string]bool{}
+		for _, a := range pool.Adapters {
+			first, named := model[a.Name]
+			if named && first != i || adapter[a.Name] {
+				p.fail(at+".adapters."+shorten(a.Name), "is served by pools["+strconv.Itoa(first)+"] already", "name an adapter once")
+			}
+			model[a.Name], adapter[a.Name] = i, true
 		}
 	}
 }

@@ -200,10 +200,13 @@ type Pool struct {
 	Name string
 	// Index is the pool's number in roster records and reports, 0 to 255, unique.
 	Index uint8
-	// Models are exact model names; "*" takes what no other pool names.
+	// Models are exact names of the base model, which share its cache; "*" takes what no other
+	// pool names.
 	Models []string
-	Mode   Mode
-	Policy Policy
+	// Adapters are served beside it, each with a cache of its own. One may be among Models too.
+	Adapters []Adapter
+	Mode     Mode
+	Policy   Policy
 	// Control is a share of the sessions that is routed by another rule, to compare with.
 	Control ControlGroup
 	// RingUnits (units, 1 to 65,536, default 16): the position whose fingerprint is the ring
@@ -216,6 +219,44 @@ type Pool struct {
 	// Exact is how prompts become tokens, nil for a pool in approximate mode. It comes from the
 	// EXACT section, see ParseExact.
 	Exact *Exact
+}
+
+// Adapter is a set of weights over the base model that requests name.
+type Adapter struct {
+	Name string
+	// Generation tells sets of weights apart that had the same name, 0 to MaxGeneration: nothing
+	// that was cached under one is found under another.
+	Generation uint64
+}
+
+// MaxGeneration is the highest generation of an adapter, so that JSON numbers hold any.
+const MaxGeneration = 1<<48 - 1
+
+// Generation returns that of an adapter; 0 also where the pool has none of this name.
+func (p *Pool) Generation(adapter string) uint64 {
+	for i := range p.Adapters {
+		if p.Adapters[i].Name == adapter {
+			return p.Adapters[i].Generation
+		}
+	}
+	return 0
+}
+
+// Canonical returns what a model's name stands for in fingerprints: "" for the base model by any
+// of its names, an adapter by its name and generation. A name that only "*" takes stands for
+// itself, since nobody knows what it names.
+func (p *Pool) Canonical(model string) (adapter string, generation uint64) {
+	for i := range p.Adapters {
+		if a := &p.Adapters[i]; a.Name == model {
+			return a.Name, a.Generation
+		}
+	}
+	for _, m := range p.Models {
+		if m == model && m != "*" {
+			return "", 0
+		}
+	}
+	return model, 0
 }
 
 // Set is the whole policy.
@@ -231,6 +272,11 @@ type Set struct {
 func (s *Set) Pool(model string) *Pool {
 	var rest *Pool
 	for i := range s.Pools {
+		for j := range s.Pools[i].Adapters {
+			if s.Pools[i].Adapters[j].Name == model {
+				return &s.Pools[i]
+			}
+		}
 		for _, m := range s.Pools[i].Models {
 			switch {
 			case m == model && m != "*":

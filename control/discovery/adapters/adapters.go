@@ -1,16 +1,21 @@
-// Package adapters knows which LoRA adapters the workers of each pool serve, so
-// that requests that name one go to that pool without a policy that lists them.
+// Package adapters knows what the workers of each pool serve: their LoRA
+// adapters, so that requests that name one go to that pool without a policy that
+// lists them, and the names of their base model.
 //
 // An adapter's way through the package: [Ask] reads it from a worker's
 // /v1/models, the [Book] keeps the answer with the process that gave it, and
-// [Book.Decide] says which names a pool serves. A request that names an adapter
+// [Book.Decide] says which ones a pool serves. A request that names an adapter
 // may go to any worker of the pool, and one without it answers 404, which is
 // never re-routed. So a pool serves an adapter once every worker that takes
 // requests has it. It does so until none has it: a worker that was just started
 // and loads its adapters must not take the others' away.
+//
+// The page also says where an adapter was loaded from. Engines name what they
+// cache of it by that path, so [Adapter.Generation] does too.
 package adapters
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,88 +24,134 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/policy"
 )
 
 const (
 	maxAnswer   = 4 << 20
 	maxAdapters = 1000 // of one worker
+	maxName     = 256
 	// retryFirst and retryMost bound the wait after a failed question.
 	retryFirst = time.Second
 	retryMost  = time.Minute
 )
 
-// ErrNoList says that a worker doesn't tell what it serves.
-var ErrNoList = errors.New("it has no /v1/models")
-
-// Ask returns the names of the adapters that a worker lists. A worker that has no
-// such page has none.
-func Ask(ctx context.Context, client *http.Client, address, token string) ([]string, error) {
-	_, names, err := Models(ctx, client, address, token)
-	if errors.Is(err, ErrNoList) {
-		return nil, nil
-	}
-	return names, err
+// Adapter is a set of weights that a worker has loaded over its base model.
+type Adapter struct {
+	Name string `json:"name"`
+	// Root is where it came from; "" where the worker doesn't tell.
+	Root string `json:"root,omitempty"`
 }
 
-// Models returns the names that a worker lists, each kind sorted: those of its
-// base model, and its adapters, which are the ones with a parent, as vLLM and
-// SGLang mark them.
-func Models(ctx context.Context, client *http.Client, address, token string) (base, adapted []string, err error) {
+// Generation tells what was cached of an adapter from what was cached of another
+// one of the same name: it is that of the path, and 0 where nobody tells one.
+func (a *Adapter) Generation() uint64 {
+	if a.Root == "" || a.Root == a.Name {
+		return 0
+	}
+	return fingerprint.Hash(a.Root) & policy.MaxGeneration
+}
+
+// Served is what a worker, or the workers of a pool, serve.
+type Served struct {
+	// Base are the names of the base model, sorted; none where a worker has
+	// several models, of which nobody knows what they share.
+	Base []string `json:"base,omitempty"`
+	// Adapters are sorted by name, each name once.
+	Adapters []Adapter `json:"adapters,omitempty"`
+}
+
+// Names are those of the adapters.
+func (s *Served) Names() []string {
+	out := make([]string, 0, len(s.Adapters))
+	for _, a := range s.Adapters {
+		out = append(out, a.Name)
+	}
+	return out
+}
+
+// Same tells whether two answers say the same.
+func (s Served) Same(t Served) bool {
+	return slices.Equal(s.Base, t.Base) && slices.Equal(s.Adapters, t.Adapters)
+}
+
+// Ask returns what a worker lists: the names of its base model, and its adapters,
+// which are the ones with a parent, as vLLM and SGLang mark them. A worker that
+// has no such page serves what nobody knows.
+func Ask(ctx context.Context, client *http.Client, address, token string) (Served, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v1/models", nil)
 	if err != nil {
-		return nil, nil, err
+		return Served{}, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list models: %w", err)
+		return Served{}, fmt.Errorf("list models: %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch {
 	case err != nil:
-		return nil, nil, fmt.Errorf("list models: %w", err)
+		return Served{}, fmt.Errorf("list models: %w", err)
 	case resp.StatusCode == http.StatusNotFound:
-		return nil, nil, ErrNoList
+		return Served{}, nil
 	case resp.StatusCode != http.StatusOK:
-		return nil, nil, fmt.Errorf("list models: /v1/models answers %d", resp.StatusCode)
+		return Served{}, fmt.Errorf("list models: /v1/models answers %d", resp.StatusCode)
 	}
+	return read(body)
+}
+
+func read(body []byte) (out Served, err error) {
 	var page struct {
 		Data []struct {
 			ID     string  `json:"id"`
+			Root   string  `json:"root"`
 			Parent *string `json:"parent"`
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(body, &page); err != nil {
-		return nil, nil, fmt.Errorf("list models: read /v1/models: %w", err)
+		return Served{}, fmt.Errorf("list models: read /v1/models: %w", err)
 	}
+	roots := map[string]bool{}
 	for _, m := range page.Data {
 		switch {
-		case len(m.ID) == 0 || len(m.ID) > 256:
+		case len(m.ID) == 0 || len(m.ID) > maxName:
 		case m.Parent != nil && *m.Parent != "" && *m.Parent != m.ID:
-			adapted = append(adapted, m.ID)
+			out.Adapters = append(out.Adapters, Adapter{m.ID, m.Root})
 		default:
-			base = append(base, m.ID)
+			out.Base = append(out.Base, m.ID)
+			roots[cmp.Or(m.Root, m.ID)] = true
 		}
 	}
-	slices.Sort(base)
-	slices.Sort(adapted)
-	base, adapted = slices.Compact(base), slices.Compact(adapted)
-	if len(adapted) > maxAdapters {
-		return nil, nil, fmt.Errorf("list models: %d adapters, the limit is %d", len(adapted), maxAdapters)
+	slices.Sort(out.Base)
+	out.Base = slices.Compact(out.Base)
+	if len(roots) > 1 {
+		out.Base = nil
 	}
-	return base, adapted, nil
+	slices.SortStableFunc(out.Adapters, byName)
+	out.Adapters = slices.CompactFunc(out.Adapters, func(a, b Adapter) bool { return a.Name == b.Name })
+	if len(out.Adapters) > maxAdapters {
+		return Served{}, fmt.Errorf("list models: %d adapters, the limit is %d", len(out.Adapters), maxAdapters)
+	}
+	return out, nil
 }
+
+func byName(a, b Adapter) int { return strings.Compare(a.Name, b.Name) }
 
 // Worker is a process that may be asked.
 type Worker struct {
 	Address    string
 	Generation uint64
 	Pool       string
+	// Model is a name of the base model that the worker list gives, "" for none.
+	Model string
 	// Takes says that new requests go there.
 	Takes bool
 }
@@ -115,7 +166,7 @@ func (w *Worker) process() process { return process{w.Address, w.Generation} }
 
 type answer struct {
 	known    bool
-	names    []string
+	served   Served
 	err      error
 	next     time.Time
 	failures int
@@ -127,12 +178,13 @@ type Book struct {
 	mu      sync.Mutex
 	every   time.Duration
 	answers map[process]*answer
-	serving map[string][]string // by pool, sorted
+	serving map[string]Served // by pool
 }
 
-// NewBook returns a book whose workers are asked again after every.
-func NewBook(every time.Duration) *Book {
-	return &Book{every: every, answers: map[process]*answer{}, serving: map[string][]string{}}
+// NewBook returns a book whose workers are asked again after every. serving is
+// what Decide said last before a restart, nil for nothing.
+func NewBook(every time.Duration, serving map[string]Served) *Book {
+	return &Book{every: every, answers: map[process]*answer{}, serving: serving}
 }
 
 // Due returns who is to be asked now: new processes at once. It forgets those
@@ -156,89 +208,144 @@ func (b *Book) Due(workers []Worker, now time.Time) (due []Worker) {
 }
 
 // Answer takes what a worker said. After an error what it said before holds.
-func (b *Book) Answer(w Worker, names []string, err error, now time.Time) {
+func (b *Book) Answer(w Worker, served Served, err error, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.answers[w.process()]
-	if a == nil {
-		return // it has gone meanwhile
+	if a == nil { // Due forgets it, should it have gone
+		a = &answer{}
+		b.answers[w.process()] = a
 	}
 	if a.err = err; err != nil {
 		a.next = now.Add(min(retryFirst<<min(a.failures, 10), retryMost))
 		a.failures++
 		return
 	}
-	a.known, a.names, a.failures, a.next = true, names, 0, now.Add(b.every)
+	a.known, a.served, a.failures, a.next = true, served, 0, now.Add(b.every)
 }
 
-// count is how many workers of a pool have an adapter.
-type count struct{ have, taking int }
+// loads is how many workers of a pool have an adapter.
+type loads struct {
+	have, taking int
+	roots        map[string]int // by where they have it from, those that take requests counting more
+}
 
-// Decide returns the adapters that each pool serves, by name.
-func (b *Book) Decide(workers []Worker) map[string][]string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	counts := map[string]map[string]*count{} // pool, adapter
-	taking, silent := map[string]int{}, map[string]bool{}
-	for _, w := range workers {
-		if counts[w.Pool] == nil {
-			counts[w.Pool] = map[string]*count{}
+// poolSays is what the workers of a pool say.
+type poolSays struct {
+	taking   int
+	silent   bool // not all could be asked
+	base     []string
+	adapters map[string]*loads
+}
+
+func (b *Book) hear(workers []Worker) map[string]*poolSays {
+	pools := map[string]*poolSays{}
+	for i := range workers {
+		w := &workers[i]
+		p := pools[w.Pool]
+		if p == nil {
+			p = &poolSays{adapters: map[string]*loads{}}
+			pools[w.Pool] = p
+		}
+		weight := 1
+		if w.Takes {
+			p.taking++
+			weight = len(workers)
+		}
+		if w.Model != "" {
+			p.base = append(p.base, w.Model)
 		}
 		a := b.answers[w.process()]
-		if w.Takes {
-			taking[w.Pool]++
-		}
 		if a == nil || !a.known {
-			silent[w.Pool] = true
+			p.silent = true
 			continue
 		}
-		for _, name := range a.names {
-			c := counts[w.Pool][name]
-			if c == nil {
-				c = &count{}
-				counts[w.Pool][name] = c
+		p.base = append(p.base, a.served.Base...)
+		for _, adapter := range a.served.Adapters {
+			l := p.adapters[adapter.Name]
+			if l == nil {
+				l = &loads{roots: map[string]int{}}
+				p.adapters[adapter.Name] = l
 			}
-			c.have++
+			l.have++
+			l.roots[adapter.Root] += weight
 			if w.Takes {
-				c.taking++
+				l.taking++
 			}
 		}
 	}
-	serving := map[string][]string{}
-	for pool, names := range counts {
-		for name, c := range names {
-			if taking[pool] > 0 && c.taking == taking[pool] || slices.Contains(b.serving[pool], name) {
-				serving[pool] = append(serving[pool], name)
+	return pools
+}
+
+// Decide returns what each pool serves. Where workers have an adapter from
+// several places, its root is that of the most; while they are as many, it stays.
+func (b *Book) Decide(workers []Worker) map[string]Served {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	serving := map[string]Served{}
+	for pool, says := range b.hear(workers) {
+		before := b.serving[pool]
+		var out Served
+		for name, l := range says.adapters {
+			at, served := before.find(name)
+			if says.taking > 0 && l.taking == says.taking || served {
+				out.Adapters = append(out.Adapters, Adapter{name, l.root(at.Root)})
 			}
 		}
-	}
-	// Nobody says that it is gone while nobody can be asked.
-	for pool, names := range b.serving {
-		for _, name := range names {
-			if counts[pool][name] == nil && (silent[pool] || counts[pool] == nil) {
-				serving[pool] = append(serving[pool], name)
+		if out.Base = says.base; says.silent {
+			// Nobody says that it is gone while nobody can be asked.
+			out.Base = append(out.Base, before.Base...)
+			for _, a := range before.Adapters {
+				if says.adapters[a.Name] == nil {
+					out.Adapters = append(out.Adapters, a)
+				}
 			}
 		}
+		slices.Sort(out.Base)
+		out.Base = slices.Compact(out.Base)
+		slices.SortFunc(out.Adapters, byName)
+		serving[pool] = out
 	}
-	for _, names := range serving {
-		slices.Sort(names)
+	for pool, before := range b.serving {
+		if _, heard := serving[pool]; !heard {
+			serving[pool] = before // it has no workers now
+		}
 	}
 	b.serving = serving
 	return maps.Clone(serving)
 }
 
+func (s *Served) find(name string) (Adapter, bool) {
+	i, ok := slices.BinarySearchFunc(s.Adapters, name, func(a Adapter, name string) int { return strings.Compare(a.Name, name) })
+	if !ok {
+		return Adapter{}, false
+	}
+	return s.Adapters[i], true
+}
+
+// root is the one of the most workers, before where it is one of several.
+func (l *loads) root(before string) (root string) {
+	most := 0
+	for r, n := range l.roots {
+		if n > most || n == most && (r == before || root != before && r < root) {
+			root, most = r, n
+		}
+	}
+	return root
+}
+
 // Of returns what a process said last, and why nothing newer is known.
-func (b *Book) Of(address string, generation uint64) (names []string, err error) {
+func (b *Book) Of(address string, generation uint64) (Served, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.answers[process{address, generation}]
 	switch {
 	case a == nil:
-		return nil, nil
+		return Served{}, nil
 	case a.err != nil:
-		return a.names, a.err
+		return a.served, a.err
 	case !a.known:
-		return nil, errors.New("not asked yet")
+		return Served{}, errors.New("not asked yet")
 	}
-	return a.names, nil
+	return a.served, nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/warmpath/warmpath/shared/policy"
 )
 
 // vllmModels is what vLLM 0.11 answered with one adapter loaded.
@@ -18,13 +20,15 @@ const vllmModels = `{"object":"list","data":[{"id":"tiny","object":"model","crea
 
 func TestAdaptersAreTheModelsWithAParent(t *testing.T) {
 	for body, want := range map[string]string{
-		vllmModels:    "[tiny] [lora-a]",
-		`{"data":[]}`: "[] []",
-		`{"data":[{"id":"b","parent":"x"},{"id":"a","parent":"x"},{"id":"b","parent":"x"},{"id":"x","parent":"x"},{"id":"y","parent":""},{"id":"","parent":"x"}]}`: "[x y] [a b]",
+		vllmModels:    "{[tiny] [{lora-a /models/lora-a}]}",
+		`{"data":[]}`: "{[] []}",
+		`{"data":[{"id":"b","parent":"x"},{"id":"a","parent":"x","root":"r"},{"id":"b","parent":"x"},{"id":"x","parent":"x","root":"m"},{"id":"y","parent":"","root":"m"},{"id":"","parent":"x"}]}`: "{[x y] [{a r} {b }]}",
+		// Several models behind one address: nobody knows what they share.
+		`{"data":[{"id":"x"},{"id":"y"},{"id":"a","parent":"x"}]}`: "{[] [{a }]}",
 		`{"data":`:            "list models: read /v1/models: unexpected end of JSON input",
 		`{"data":[{"id":3}]}`: "list models: read /v1/models:",
 		"401":                 "list models: /v1/models answers 401",
-		"404":                 "it has no /v1/models",
+		"404":                 "{[] []}",
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			status := http.StatusOK
@@ -36,45 +40,96 @@ func TestAdaptersAreTheModelsWithAParent(t *testing.T) {
 			}
 			fmt.Fprint(w, body)
 		}))
-		base, adapted, err := Models(t.Context(), server.Client(), strings.TrimPrefix(server.URL, "http://"), "token")
-		names, asked := Ask(t.Context(), server.Client(), strings.TrimPrefix(server.URL, "http://"), "token")
+		served, err := Ask(t.Context(), server.Client(), strings.TrimPrefix(server.URL, "http://"), "token")
 		server.Close()
-		if !slices.Equal(names, adapted) || (asked != nil) != (err != nil && !errors.Is(err, ErrNoList)) {
-			t.Errorf("%s: asked for adapters alone: %v %v", body, names, asked)
-		}
-		if got := fmt.Sprint(base, " ", adapted); err == nil && got != want || err != nil && !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: %v %v %v", body, base, adapted, err)
+		if got := fmt.Sprint(served); err == nil && got != want || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v %v", body, got, err)
 		}
 	}
 }
 
-var t0 = time.Unix(1_700_000_000, 0)
+func TestAGenerationIsThatOfThePath(t *testing.T) {
+	one, other := Adapter{"sql", "/adapters/sql/1"}, Adapter{"law", "/adapters/sql/2"}
+	if g := one.Generation(); g == 0 || g > policy.MaxGeneration || g == other.Generation() {
+		t.Error(g, other.Generation())
+	}
+	for _, untold := range []Adapter{{"sql", ""}, {"sql", "sql"}} {
+		if g := untold.Generation(); g != 0 {
+			t.Errorf("%+v: %d", untold, g)
+		}
+	}
+}
+
+var (
+	t0 = time.Unix(1_700_000_000, 0)
+	x  = Served{Adapters: []Adapter{{Name: "x"}}}
+)
+
+func TestAPoolsAdapterIsFromWhereMostWorkersHaveIt(t *testing.T) {
+	b := NewBook(time.Second, nil)
+	var workers []Worker
+	for i := range 4 {
+		workers = append(workers, Worker{Address: fmt.Sprint(i), Generation: 1, Pool: "p", Takes: i < 3})
+	}
+	loads := func(i int, root string) string {
+		b.Answer(workers[i], Served{Adapters: []Adapter{{"sql", root}}}, nil, t0)
+		served := b.Decide(workers)["p"]
+		if len(served.Adapters) != 1 {
+			return ""
+		}
+		return served.Adapters[0].Root
+	}
+	for i := range 4 {
+		loads(i, "v1")
+	}
+	for i, want := range []string{"v1", "v2", "v2"} { // one, two, all of those that take requests
+		if got := loads(i, "v2"); got != want {
+			t.Errorf("after %d of 3: %s", i+1, got)
+		}
+	}
+	if got := loads(0, "v3") + loads(1, "v4"); got != "v2v2" {
+		t.Errorf("as many have others: %s", got)
+	}
+}
+
+func TestTheNamesOfTheBaseModelAreThoseOfTheListAndOfAllWorkers(t *testing.T) {
+	b := NewBook(time.Second, map[string]Served{"p": {Base: []string{"before"}}, "idle": x})
+	workers := []Worker{{Address: "a", Generation: 1, Pool: "p", Model: "listed", Takes: true}, {Address: "b", Generation: 1, Pool: "p", Takes: true}}
+	b.Answer(workers[0], Served{Base: []string{"one", "two"}}, nil, t0)
+	if got := b.Decide(workers); !slices.Equal(got["p"].Base, []string{"before", "listed", "one", "two"}) || !got["idle"].Same(x) {
+		t.Errorf("while one is silent: %v", got)
+	}
+	b.Answer(workers[1], Served{Base: []string{"two"}}, nil, t0)
+	if got := b.Decide(workers)["p"].Base; !slices.Equal(got, []string{"listed", "one", "two"}) {
+		t.Errorf("%v", got)
+	}
+}
 
 func TestANewProcessIsAskedAtOnceAndAFailureIsRetried(t *testing.T) {
-	b := NewBook(10 * time.Second)
+	b := NewBook(10*time.Second, nil)
 	w := Worker{Address: "a", Generation: 1, Pool: "p", Takes: true}
 	at := func(seconds int) []Worker { return b.Due([]Worker{w}, t0.Add(time.Duration(seconds)*time.Second)) }
 	if len(at(0)) != 1 {
 		t.Fatal("not asked")
 	}
-	b.Answer(w, nil, errors.New("timeout"), t0)
+	b.Answer(w, Served{}, errors.New("timeout"), t0)
 	if len(at(0)) != 0 || len(at(1)) != 1 {
 		t.Error("not asked again after a second")
 	}
-	b.Answer(w, []string{"x"}, nil, t0.Add(time.Second))
+	b.Answer(w, x, nil, t0.Add(time.Second))
 	if len(at(10)) != 0 || len(at(11)) != 1 {
 		t.Error("not asked again after the interval")
 	}
-	b.Answer(w, nil, errors.New("timeout"), t0.Add(11*time.Second))
-	if names, err := b.Of("a", 1); err == nil || !slices.Equal(names, []string{"x"}) {
-		t.Errorf("%v %v", names, err)
+	b.Answer(w, Served{}, errors.New("timeout"), t0.Add(11*time.Second))
+	if served, err := b.Of("a", 1); err == nil || !served.Same(x) {
+		t.Errorf("%v %v", served, err)
 	}
 	w.Generation = 2
 	if len(at(11)) != 1 {
 		t.Error("another process is taken for the one before")
 	}
-	if names, err := b.Of("a", 1); names != nil || err != nil {
-		t.Errorf("of a process that is gone: %v %v", names, err)
+	if served, err := b.Of("a", 1); !served.Same(Served{}) || err != nil {
+		t.Errorf("of a process that is gone: %v %v", served, err)
 	}
 }
 
@@ -82,7 +137,7 @@ func TestANewProcessIsAskedAtOnceAndAFailureIsRetried(t *testing.T) {
 // spelled out over a history.
 func TestAPoolServesWhatAllItsWorkersHaveUntilNoneHasIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := NewBook(time.Second)
+		b := NewBook(time.Second, nil)
 		serves := false
 		for round := range rapid.IntRange(1, 20).Draw(t, "rounds") {
 			var workers []Worker
@@ -109,15 +164,15 @@ func TestAPoolServesWhatAllItsWorkersHaveUntilNoneHasIt(t *testing.T) {
 			b.Due(workers, t0)
 			for _, w := range workers {
 				s := what[w.Address]
-				var names []string
+				var served Served
 				var err error
 				if s.has {
-					names = []string{"x"}
+					served = x
 				}
 				if !s.known {
 					err = errors.New("timeout")
 				}
-				b.Answer(w, names, err, t0)
+				b.Answer(w, served, err, t0)
 			}
 			switch {
 			case taking > 0 && takingHave == taking:
@@ -125,7 +180,7 @@ func TestAPoolServesWhatAllItsWorkersHaveUntilNoneHasIt(t *testing.T) {
 			case serves && have == 0 && silent == 0 && len(workers) > 0:
 				serves = false
 			}
-			if got := slices.Equal(b.Decide(workers)["p"], []string{"x"}); got != serves {
+			if got := b.Decide(workers)["p"].Same(x); got != serves {
 				t.Fatalf("serves %v, want %v: taking %d, of them %d; %d have it, %d silent", got, serves, taking, takingHave, have, silent)
 			}
 		}

@@ -1,0 +1,90 @@
+package kvevents
+
+import (
+	"maps"
+	"slices"
+)
+
+// adapter is whose cache a prompt is of: its number stands with the prompt's
+// salt, and the numbers go on for as long as the map does. Number 0 is the base
+// model.
+type adapter struct {
+	name       string
+	generation uint64
+	current    bool // the engine has these weights under the name now
+}
+
+const (
+	// maxAdapters bounds what a stream of ever new names may cost.
+	maxAdapters    = 4096
+	maxAdapterName = 255
+)
+
+// named makes sure that a name has a number in its generation of now, where there
+// is room for it.
+func (m *Map) named(name string) bool {
+	if m.number(name) >= 0 {
+		return true
+	}
+	if len(m.adapters) == 0 {
+		m.adapters = append(m.adapters, adapter{current: true})
+	}
+	if name != "" && len(m.adapters) < maxAdapters && len(name) <= maxAdapterName {
+		m.adapters = append(m.adapters, adapter{name, m.generations[name], true})
+	}
+	return m.number(name) >= 0
+}
+
+// number is that of a name in its generation of now, -1 when it has none.
+func (m *Map) number(name string) int {
+	generation := m.generations[name]
+	return slices.IndexFunc(m.adapters, func(a adapter) bool { return a.name == name && a.generation == generation })
+}
+
+// SetAdapters says which generation of each adapter the engine has now, 0 for
+// those that aren't named. What is cached of another one stays where it is, and
+// an engine that gets the old weights back goes on hitting it, but until then it
+// is not held.
+func (m *Map) SetAdapters(generations map[string]uint64) {
+	m.generations = maps.Clone(generations)
+	changed := false
+	for i := 1; i < len(m.adapters); i++ {
+		a := &m.adapters[i]
+		was := a.current
+		a.current = m.generations[a.name] == a.generation
+		changed = changed || a.current != was
+	}
+	if !changed {
+		return
+	}
+	for root := range m.roots {
+		n := m.nodes.at(root)
+		switch current := m.current(root); {
+		case !current && n.flags&held != 0:
+			m.unhold(root)
+		case current && n.flags&held == 0 && n.media&m.cfg.Media != 0:
+			m.hold(root)
+		}
+	}
+	m.flush()
+}
+
+// current tells whether the first block of a prompt is of the weights that the
+// engine has now. Opaque blocks are nobody's.
+func (m *Map) current(root uint32) bool {
+	for at := m.nodes.at(root).points; at != 0; at = m.points.at(at).next {
+		if p := m.points.at(at); p.salt() {
+			return m.adapters[p.end&endMask].current
+		}
+	}
+	return true
+}
+
+// roots are the first blocks of prompts.
+func (m *Map) roots(yield func(uint32) bool) {
+	for id := uint32(1); id < m.nodes.used; id++ {
+		if m.nodes.at(id).depth == 1 && !yield(id) {
+			return
+		}
+	}
+}
