@@ -371,7 +371,7 @@ func (a *Admission) Status(now time.Time) (s Status, ok bool) {
 	}
 	at := a.at(now)
 	s = Status{
-		Term: a.ledger.Term(), Learning: a.ledger.Learning(), Settings: a.settings,
+		Term: a.ledger.Term(), Learning: a.ledger.Learning() || a.ledger.Unsettled(), Settings: a.settings,
 		Gateways: a.ledger.Gateways(at), Tenants: a.ledger.Tenants(at),
 	}
 	for _, p := range a.ledger.Pools(at) {

@@ -26,6 +26,7 @@ type gateway struct {
 	requests []*request
 	control  vm // a VM that takes no requests and talks to control
 	sequence uint64
+	flags    uint8 // of the small tenant's leases
 }
 
 type vm struct {
@@ -133,7 +134,7 @@ func (g *gateway) leaseOf(t interface{ Fatal(...any) }, slots, small uint32, par
 		}
 		b = wire.AppendLease(b, &wire.Lease{Tenant: wire.WholeClass, Class: class, Slots: n, PrefillTokens: wire.NoLimit})
 	}
-	b = wire.AppendLease(b, &wire.Lease{Tenant: 1, Pool: wire.AnyPool, Class: wire.AnyClass, Slots: small, Requests: wire.NoCredit, Tokens: wire.NoCredit})
+	b = wire.AppendLease(b, &wire.Lease{Tenant: 1, Pool: wire.AnyPool, Class: wire.AnyClass, Flags: g.flags, Slots: small, Requests: wire.NoCredit, Tokens: wire.NoCredit})
 	if err := c.Install(b, g.host.Clock, g.host.Clock); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,8 @@ type tenantCell struct {
 //	offset size
 //	0      4    magic "WPT1"
 //	4      2    n, the number of shares, at most 128
-//	6      1    flags of the lease: the fleet has no more 1 slots, 2 requests, 4 tokens
+//	6      1    flags of the lease: the fleet has no more 1 slots, 2 requests, 4 tokens;
+//	            8 the slots are not known yet and no limit
 //	7      1    0
 //	8      8    term of the lease, 0 none
 //	16     8    sequence of the lease

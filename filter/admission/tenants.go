@@ -12,9 +12,9 @@ import (
 // moves may serve it earlier than the rate says.
 const maxRetryAfter = 60
 
-// change reads a tenant's cell, lets do look at it, and replaces it with this
-// VM's share as it is by then; do may take a slot, which it has only if the cell
-// was replaced. A false of do leaves the cell alone.
+// change reads a tenant's cell, lets do look at it with this VM's share as it
+// really is, and replaces it with the share as it is by then; do may take a slot,
+// which it has only if the cell was replaced. A false of do leaves the cell alone.
 func (g *Gate) change(own *tenant, now int64, do func(c *tenantCell) bool) bool {
 	c, inUse := &g.tenancy, own.inUse
 	for range casTries {
@@ -22,6 +22,7 @@ func (g *Gate) change(own *tenant, now int64, do func(c *tenantCell) bool) bool 
 		if !ok {
 			break
 		}
+		g.putTenantShare(own, now)
 		if !do(c) {
 			return false
 		}
@@ -134,7 +135,7 @@ func tenantFits(c *tenantCell, limits *policy.Tenant, level quota.Level) (why qu
 	switch {
 	case level == quota.Alone:
 		return quota.None, false
-	case limits.Concurrency != policy.NoLimit && c.inUse() >= c.Slots:
+	case limits.Concurrency != policy.NoLimit && c.Flags&wire.Unsettled == 0 && c.inUse() >= c.Slots:
 		all := uint64(c.Slots) >= uint64(limits.Concurrency)
 		why, wait = quota.TenantConcurrency, !all && c.Flags&wire.NoSlots == 0
 	case limits.RequestsPerMinute != policy.NoLimit && c.SpentRequests >= c.GrantedRequests:
@@ -235,13 +236,36 @@ func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
 	g.send(wakes)
 }
 
-// tendTenants writes what could not be written when it changed.
+// tendTenants writes what could not be written when it changed. Should another VM
+// have taken this one for dead, its share is put back: a request that waits for
+// its tenant's lease gets one only while control is told of it.
 func (g *Gate) tendTenants(now int64) {
 	for _, t := range g.tenants {
-		if t.dirty {
-			g.publishTenant(t, now)
+		g.tendTenant(t, now)
+	}
+	if g.bypass != nil {
+		g.tendTenant(g.bypass, now)
+	}
+}
+
+func (g *Gate) tendTenant(t *tenant, now int64) {
+	if t.dirty || (t.inUse > 0 || t.waiting > 0) && !g.listed(t) {
+		g.publishTenant(t, now)
+	}
+}
+
+// listed tells whether a tenant's cell has this VM's share as it is.
+func (g *Gate) listed(t *tenant) bool {
+	c := &g.tenancy
+	if _, ok := g.read(t.key, c.decode); !ok {
+		return true // the next tick can tell
+	}
+	for i := range c.Shares {
+		if s := &c.Shares[i]; s.Nonce == g.fleet.Nonce {
+			return s.InUse == t.inUse && s.Waiting == t.waiting
 		}
 	}
+	return false
 }
 
 // waitForTenant and its end tell control that a request waits for its tenant's

@@ -23,6 +23,8 @@ type leases struct {
 	usage    []wire.Used // of the last batch
 	ttft     map[uint8]uint32
 	mute     bool // gives no leases
+	// ledger gives them instead; it answers with a LEASES payload, nothing for none.
+	ledger func(usage []byte) []byte
 }
 
 func newLeases() leases {
@@ -57,6 +59,12 @@ func (l *leases) answer(b, usage []byte) []byte {
 	l.usage = l.usage[:0]
 	_ = wire.ForEachUsed(records, func(u *wire.Used) error { l.usage = append(l.usage, *u); return nil })
 	if l.mute {
+		return b
+	}
+	if l.ledger != nil {
+		if payload := l.ledger(usage); len(payload) > 0 {
+			b = wire.AppendSection(b, wire.SectionLeases, payload)
+		}
 		return b
 	}
 	l.sequence++

@@ -51,6 +51,7 @@ type Ledger struct {
 	anonymous  bool
 	floorsOver bool  // of those before
 	follows    bool  // there are signs of one: a lease of another term, or work that nobody reports
+	inherits   bool  // the first of them
 	observed   bool  // workers' counts are known
 	heard      int64 // the first report
 	scratch    []wire.Used
@@ -219,7 +220,8 @@ func (l *Ledger) Renew(name string, usage []byte, now int64, out []byte) ([]byte
 		return out, nil
 	}
 	l.report(g, &u, l.scratch, now)
-	l.follows = l.follows || u.Term != 0 && u.Term != l.term
+	l.inherits = l.inherits || u.Term != 0 && u.Term != l.term
+	l.follows = l.follows || l.inherits
 	if l.heard == 0 {
 		l.heard = now
 	}

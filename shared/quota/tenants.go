@@ -229,9 +229,9 @@ func (l *Ledger) closeAccount(index uint16) {
 	}
 }
 
-// unsettled tells whether gateways of a ledger before this one may have slots of tenants: of
+// Unsettled tells whether gateways of a ledger before this one may have slots of tenants: of
 // those the workers' counts say nothing.
-func (l *Ledger) unsettled() bool {
+func (l *Ledger) Unsettled() bool {
 	if l.anonymous {
 		return true
 	}
@@ -243,9 +243,14 @@ func (l *Ledger) unsettled() bool {
 	return false
 }
 
+// open tells whether tenants' slots are no limit yet. Where only work that nobody reports speaks of
+// a ledger before this one (a fleet that served before it had a control service looks the same),
+// nothing is known of its leases, and the policy lets requests pass then.
+func (l *Ledger) open() bool { return l.anonymous && !l.inherits && l.admission.Level2.Pass }
+
 // grantTenants appends the leases of the tenants that a gateway reported.
 func (l *Ledger) grantTenants(g *gateway, now int64, out []byte) []byte {
-	unsettled := l.unsettled()
+	unsettled := l.Unsettled()
 	for _, t := range g.tenants {
 		t.sent = false
 		t.granted = 0
@@ -267,6 +272,9 @@ func (l *Ledger) grantTenants(g *gateway, now int64, out []byte) []byte {
 		}
 		if a.slots != NoLimit {
 			t.granted = a.part(t, unsettled)
+			if l.open() {
+				lease.Flags |= wire.Unsettled
+			}
 			t.held = max(t.held, t.granted)
 			lease.Slots = t.granted
 			if t.granted <= t.inUse && a.inUse+uint64(t.inUse) >= uint64(a.slots) {

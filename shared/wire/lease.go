@@ -15,6 +15,8 @@ const (
 	// AnyPool and AnyClass: the record speaks of a tenant wherever it is served.
 	AnyPool  = 0xFF
 	AnyClass = 0xFF
+	// WeightOne is a tenant's weight of 1 in the usage record of a class.
+	WeightOne = 100
 	// NoLimit in slots and prefill tokens; NoCredit is the same for credits.
 	NoLimit  = 0xFFFFFFFF
 	NoCredit = 0xFFFFFFFFFFFFFFFF
@@ -27,6 +29,9 @@ const (
 	NoSlots    = 1
 	NoRequests = 2
 	NoTokens   = 4
+	// Unsettled in a tenant's lease: nobody knows yet whether gateways of before have slots of it.
+	// Until that is known its slots are no limit, as where there is no lease at all.
+	Unsettled = 8
 )
 
 // Leases is the header of the LEASES section of an ack: what one gateway may admit. Lease
@@ -64,7 +69,8 @@ type Leases struct {
 //	0      2    tenant, 0xFFFF the whole class
 //	2      1    pool, 0xFF all
 //	3      1    class: 0, 1, 2; 0xFF all
-//	4      1    flags: the fleet has no more 1 slots, 2 requests, 4 tokens for the tenant
+//	4      1    flags: the fleet has no more 1 slots, 2 requests, 4 tokens for the tenant;
+//	            8 its slots are not known yet and no limit
 //	5      3    0
 //	8      4    slots: requests at once; 0xFFFFFFFF no limit
 //	12      4    floor: slots that stay when the duration is over
@@ -173,10 +179,12 @@ type Usage struct {
 }
 
 // Used is one record of a USAGE payload: of a pool (Tenant is WholeClass, Class is AnyClass), of a
-// class in it (Tenant is WholeClass), of a tenant there, or of a tenant in all pools and classes
-// (AnyPool, AnyClass). Slots counts in the first and last kind, what is spent in the last,
-// PrefillTokens and OldestWait in the second, WaitingTokens in the second and last. A class 3 is
-// the bypass.
+// class in it (Tenant is WholeClass), or of a tenant in all pools and classes (AnyPool, AnyClass).
+// What is spent counts in the last kind, PrefillTokens and OldestWait in the second, WaitingTokens
+// in both. What waits in a class could use a slot there, what waits of a tenant waits for the
+// tenant's own limits. Slots is the lease that is held, and in a class the weight of the tenants
+// that wait in it, in units of 1/WeightOne; 0 is 1. A class 3 is the bypass. Records of a tenant in
+// one pool are not read.
 //
 //	offset size
 //	0      2    tenant, 0xFFFF the whole class
@@ -190,7 +198,8 @@ type Usage struct {
 //	24     8    requests spent since the process began
 //	32     8    uncached tokens spent since the process began
 //	40     4    requests refused since the process began, modulo 2^32
-//	44     4    slots of the lease that is held, 0 once it is over: what a new ledger starts from
+//	44     4    slots of the lease that is held, 0 once it is over: what a new ledger starts from;
+//	            in a class the weight of the tenants that wait
 type Used struct {
 	Tenant           uint16
 	Pool, Class      uint8
