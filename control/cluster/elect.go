@@ -28,24 +28,34 @@ func (c *Cluster) elect(ctx context.Context, h Handlers) {
 	} else {
 		defer stop()
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	soon := firstLook
 	for {
-		c.look(ctx, every)
+		next := every
+		if !c.look(ctx, every) {
+			next = min(soon, every)
+			soon *= 2
+		}
 		c.tell(h)
+		again := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
+			again.Stop()
 			c.resign(context.WithoutCancel(ctx), every)
 			c.tell(h)
 			return
-		case <-tick.C:
+		case <-again.C:
 		case <-c.hurry:
+			again.Stop()
 		}
 	}
 }
 
-// look reads the key and writes it where this replica may, each within a time.
-func (c *Cluster) look(ctx context.Context, within time.Duration) {
+// firstLook is how long after a look that failed the second one is; from then on it takes longer.
+const firstLook = 10 * time.Millisecond
+
+// look reads the key and writes it where this replica may, each within a time. It tells whether the
+// key has been seen at all.
+func (c *Cluster) look(ctx context.Context, within time.Duration) (seen bool) {
 	err := c.read(ctx, within)
 	if err == nil {
 		err = c.claim(ctx, within)
@@ -58,6 +68,7 @@ func (c *Cluster) look(ctx context.Context, within time.Duration) {
 	if c.problem = err; err == nil {
 		c.lookedAt = time.Now()
 	}
+	return c.seat.seen
 }
 
 func (c *Cluster) read(ctx context.Context, within time.Duration) error {

@@ -21,7 +21,7 @@ const (
 	pendingMessages = 16 << 10
 	pendingBytes    = 64 << 20
 	// apiTimeout bounds one call of JetStream's API that has no other bound.
-	apiTimeout = 2 * time.Second
+	apiTimeout = time.Second
 	// wantedCopies of the documents, on an external cluster with so many servers.
 	wantedCopies = 3
 	maxDocument  = 1 << 20
@@ -84,7 +84,7 @@ func (t *natsTransport) open(ctx context.Context) error {
 			return err
 		}
 		t.server = server
-		options = append(options, nats.InProcessServer(server))
+		options = append(options, nats.InProcessServer(server), nats.Token(server.word))
 	} else {
 		more, err := t.external()
 		if err != nil {

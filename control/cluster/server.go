@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type inside struct {
 	*server.Server
 	forgets   bool   // its store is in memory
 	temporary string // a directory to remove at the end
+	word      string // that clients say, empty for none
 }
 
 // startServer starts the server inside.
@@ -31,7 +33,7 @@ func startServer(cfg *Config) (*inside, error) {
 	e := &cfg.Embedded
 	in := &inside{forgets: e.StoreDir == ""}
 	options := &server.Options{
-		ServerName: cfg.Name, NoSigs: true, NoLog: true, DontListen: e.Listen == "", NoSystemAccount: false,
+		ServerName: cfg.Name, NoSigs: true, NoLog: true, DontListen: e.Listen == "",
 		JetStream: true, DisableJetStreamBanner: true, StoreDir: e.StoreDir,
 		JetStreamMaxMemory: maxBucket, JetStreamMaxStore: 4 * maxBucket,
 		// What a replica agreed to must be true after a power failure, too.
@@ -91,6 +93,13 @@ func (in *inside) listeners(cfg *Config, o *server.Options) error {
 	}
 	if len(e.Routes) == 0 {
 		return nil
+	}
+	if e.Listen == "" {
+		// A server begins to talk to others only once it listens for clients: to nobody's use, and
+		// nobody knows the word.
+		o.DontListen, o.Host, o.Port = false, "127.0.0.1", server.RANDOM_PORT
+		in.word = rand.Text()
+		o.Authorization = in.word
 	}
 	host, port, err := splitAddress(e.ClusterListen)
 	if err != nil {
