@@ -95,6 +95,9 @@ var engineMetrics = map[string]metricKind{
 	"sglang:page_size":               kindBlock,
 	"sglang:cache_config_info":       kindConfig,
 
+	// Behind the engine's page where an agent stands guard.
+	"warmpath_guard_queue_requests": kindWaiting,
+
 	"process_start_time_seconds": kindStart,
 }
 

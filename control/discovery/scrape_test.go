@@ -50,6 +50,10 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 			"sglang:num_queue_reqs{priority=\"\"} 7\nsglang:num_queue_reqs{priority=\"0\"} 4\nsglang:num_queue_reqs{priority=\"1\"} 3\nsglang:num_grammar_queue_reqs 1\n",
 			Load{Waiting: 8, Known: true},
 		},
+		"vllm behind a guard": {
+			"vllm:num_requests_running 3\nvllm:num_requests_waiting 2\n\nwarmpath_guard_queue_requests 5\nwarmpath_guard_waiting{class=\"p1\"} 5\n",
+			Load{Running: 3, Waiting: 7, Known: true},
+		},
 		"another engine": {"foo 1\n", Load{}},
 		"nothing":        {"", Load{}},
 		"absurd":         {"vllm:num_requests_running -5\nvllm:num_requests_waiting 1e300\nvllm:kv_cache_usage_perc NaN\n", Load{Waiting: 65535, Known: true}},
