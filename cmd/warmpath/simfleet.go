@@ -237,6 +237,9 @@ func printComparison(out io.Writer, c *virtual.Comparison) {
 	fmt.Fprintln(w, "policy\thits\tfirst\tlater turns\tTTFT mean\t±\tp50\tp99\tTPOT\tgood\tCoV busy\tCoV requests\trefused\t")
 	for _, name := range c.Order {
 		p := c.Policies[name]
+		if p.Saturated > 0 {
+			name += " (saturated)"
+		}
 		fmt.Fprintf(w, "%s\t%.1f %%\t%.1f\t%.1f\t%.0f ms\t%.0f\t%.0f\t%.0f\t%.1f ms\t%.1f %%\t%.3f\t%.3f\t%d\t\n", name,
 			100*p.HitRate, 100*p.FirstHitRate, 100*p.FollowupHitRate, p.TTFT.Mean, p.Spread.MeanTTFT, p.TTFT.P50, p.TTFT.P99, p.TPOT.Mean,
 			100*p.Goodput, p.BusyCoV, p.RequestCoV, p.Refused+p.Failed)

@@ -1,57 +1,64 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/warmpath/warmpath/sim/virtual"
 )
 
 func simMatrixCommand() *cobra.Command {
 	var plan virtual.MatrixPlan
-	var traces, seeds string
+	var traces, seeds, keep string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "matrix",
 		Short: "Play every scenario at every load and hold the figures against their targets",
 		Long: `Plays every workload at 0.5, 0.7, 0.85 and 0.95 of its saturation, and what can go
 wrong at 0.7, under all policies, and compares the figures with their targets.
-docs/simulator.md tells how to read them.`,
+docs/simulator.md tells how to read them.
+
+With --keep every run that ends is kept in a file, and the same command goes on
+where it was stopped.`,
 		Example: `  warmpath sim matrix --quick
-  warmpath sim matrix --seeds 1-5 --traces traces --json > matrix.json
+  warmpath sim matrix --seeds 1-5 --traces traces --keep runs.jsonl --json > matrix.json
   warmpath sim matrix --only seed-16,zipf-32`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if plan.Seeds, err = parseSeeds(seeds); err != nil {
 				return err
 			}
-			plan.Traces = map[string]*virtual.Trace{}
-			for _, s := range virtual.Scenarios() {
-				if !s.Recorded || traces == "" {
-					continue
-				}
-				t, err := virtual.ReadTrace(filepath.Join(traces, s.Name+".jsonl"))
-				if errors.Is(err, fs.ErrNotExist) {
-					continue
-				}
-				if err != nil {
-					return err
-				}
-				plan.Traces[s.Name] = t
+			if plan.Traces, err = readTraces(traces); err != nil {
+				return err
 			}
 			for _, name := range plan.Only {
 				if _, err := virtual.FindScenario(name); err != nil {
 					return err
 				}
 			}
-			plan.Progress = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), what) }
+			if keep != "" {
+				program, err := thisProgram()
+				if err != nil {
+					return err
+				}
+				if plan.Kept, err = virtual.OpenKept(keep, program); err != nil {
+					return err
+				}
+				defer func() { err = errors.Join(err, plan.Kept.Close()) }()
+			}
+			plan.Progress = matrixProgress(cmd.ErrOrStderr())
 			m, err := plan.Play(cmd.Context())
 			if err != nil {
 				return err
@@ -65,24 +72,118 @@ docs/simulator.md tells how to read them.`,
 				printComparison(cmd.OutOrStdout(), c)
 				fmt.Fprintln(cmd.OutOrStdout())
 			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, c := range m.Checks {
-				sign, verdict := "<=", "holds"
-				if c.AtLeast {
-					sign = ">="
-				}
-				if !c.Holds {
-					verdict = "DOES NOT HOLD"
-				}
-				fmt.Fprintf(w, "%s\t%.4g\t%s %.4g\t%s\n", c.Name, c.Value, sign, c.Target, verdict)
-			}
-			return w.Flush()
+			return printFigures(cmd.OutOrStdout(), m)
 		},
 	}
 	cmd.Flags().BoolVar(&plan.Quick, "quick", false, "only 0.85 of saturation and the module's own rules")
 	cmd.Flags().StringVar(&seeds, "seeds", "1", "seeds, such as 1-5")
 	cmd.Flags().StringVar(&traces, "traces", "", "folder with mooncake-conversation.jsonl and mooncake-synthetic.jsonl; without it the recorded scenarios are left out")
 	cmd.Flags().StringSliceVar(&plan.Only, "only", nil, "scenarios to play; all without it")
+	cmd.Flags().StringVar(&keep, "keep", "", "file of finished runs: they are not played again")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the figures as JSON")
 	return cmd
+}
+
+// readTraces reads the traces of the recorded scenarios that are in a folder.
+func readTraces(folder string) (map[string]*virtual.Trace, error) {
+	traces := map[string]*virtual.Trace{}
+	for _, s := range virtual.Scenarios() {
+		if !s.Recorded || folder == "" {
+			continue
+		}
+		t, err := virtual.ReadTrace(filepath.Join(folder, s.Name+".jsonl"))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		default:
+			traces[s.Name] = t
+		}
+	}
+	return traces, nil
+}
+
+// thisProgram names the build that runs: by its bytes, as a version says nothing of changes that
+// were not committed.
+func thisProgram() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("read this program: %w", err)
+	}
+	defer file.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return "", fmt.Errorf("read this program: %w", err)
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
+}
+
+// matrixProgress tells how far it is: at once on a terminal, elsewhere once a minute.
+func matrixProgress(out io.Writer) func(p virtual.MatrixProgress) {
+	file, ok := out.(*os.File)
+	terminal := ok && term.IsTerminal(int(file.Fd()))
+	var told time.Time
+	return func(p virtual.MatrixProgress) {
+		last := p.Done == p.All
+		if !terminal && !last && time.Since(told) < time.Minute {
+			return
+		}
+		told = time.Now()
+		line := fmt.Sprintf("%d of %d runs", p.Done, p.All)
+		if p.Kept > 0 {
+			line += fmt.Sprintf(", %d from before", p.Kept)
+		}
+		if p.Left > 0 {
+			line += fmt.Sprintf(", about %s left", p.Left.Round(time.Second))
+		}
+		if p.What != "" {
+			line += "; " + p.What
+		}
+		switch {
+		case !terminal:
+			fmt.Fprintln(out, line)
+		case last:
+			fmt.Fprintf(out, "\r\x1b[K%s\n", line)
+		default:
+			fmt.Fprintf(out, "\r\x1b[K%s", line)
+		}
+	}
+}
+
+// printFigures prints every figure, those that fall short once more, and how many hold of each.
+func printFigures(out io.Writer, m *virtual.Matrix) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i := range m.Checks {
+		c := &m.Checks[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\n", verdict(c.Holds), figure(c), c.Name)
+	}
+	fmt.Fprintf(w, "\t\t\nIN SHORT\tWORST\tWHAT\n")
+	for i := range m.Summary {
+		f := &m.Summary[i]
+		fmt.Fprintf(w, "%s %d of %d\t%s\t%s (%s)\n", verdict(f.Holds == f.Of), f.Holds, f.Of, figure(&f.Worst), f.What, f.Where())
+	}
+	return w.Flush()
+}
+
+func verdict(holds bool) string {
+	if holds {
+		return "ok"
+	}
+	return "SHORT"
+}
+
+// figure is a value with its spread and its target.
+func figure(c *virtual.Check) string {
+	sign := "<="
+	if c.AtLeast {
+		sign = ">="
+	}
+	if c.Missing {
+		return fmt.Sprintf("none (%s %.4g)", sign, c.Target)
+	}
+	return fmt.Sprintf("%.4g ± %.2g (%s %.4g)", c.Value, c.Spread, sign, c.Target)
 }

@@ -7,11 +7,11 @@ import (
 )
 
 func (m *Matrix) most(value, target float64, format string, args ...any) {
-	m.Checks = append(m.Checks, Check{Name: fmt.Sprintf(format, args...), Value: value, Target: target, Holds: value <= target})
+	m.Checks = append(m.Checks, Check{Name: fmt.Sprintf(format, args...), Value: value, Target: target})
 }
 
 func (m *Matrix) least(value, target float64, format string, args ...any) {
-	m.Checks = append(m.Checks, Check{Name: fmt.Sprintf(format, args...), Value: value, Target: target, AtLeast: true, Holds: value >= target})
+	m.Checks = append(m.Checks, Check{Name: fmt.Sprintf(format, args...), Value: value, Target: target, AtLeast: true})
 }
 
 // check draws the figures.
@@ -83,7 +83,7 @@ func (m *Matrix) checkMishap(c *Comparison) {
 		m.most(cost.ByGroup["hot"].TTFT.P99, 300, "%s: hot p99 of cost from second 3 on, ms", where)
 		m.most(cost.ByGroup["background"].TTFT.P99/alone.TTFT.P99, 1.75, "%s: background p99 of cost to the run without", where)
 		m.most(cost.ByGroup["background"].TTFT.P99/cost.ByGroup["background before and after"].TTFT.P99, 1.75, "%s: background p99 of cost to that before and after", where)
-		from, until := cost.Runs[0].hotFrom, cost.Runs[0].hotUntil
+		from, until := cost.Runs[0].HotFrom, cost.Runs[0].HotUntil
 		m.least(float64(cost.homes(from+2)), 1, "%s: hot prefixes with homes after 2 s", where)
 		m.most(float64(cost.homes(until+15)), 0, "%s: hot prefixes with homes 15 s after the last hot request", where)
 	case "deaths":
@@ -120,7 +120,7 @@ func (m *Matrix) checkMean() {
 	for _, c := range m.Runs {
 		s, err := FindScenario(c.Scenario)
 		reference := c.Policies["reference"]
-		if err != nil || reference == nil || c.Gateways != 2 || len(s.Faults) > 0 || s.Delays != nil || s.Speed != nil || strings.HasPrefix(s.Name, "hot-prefix") {
+		if err != nil || reference == nil || c.Gateways != 2 || s.mishap() {
 			continue
 		}
 		load := float64(int(c.Load*100+0.5)) / 100

@@ -2,10 +2,13 @@ package virtual
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"runtime"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/warmpath/warmpath/shared/policy"
 )
@@ -32,15 +35,53 @@ type Summed struct {
 
 // SpreadOf is the standard deviation over the seeds.
 type SpreadOf struct {
-	HitRate  float64 `json:"hit_rate"`
-	MeanTTFT float64 `json:"ttft_ms_mean"`
-	P99TTFT  float64 `json:"ttft_ms_p99"`
-	Goodput  float64 `json:"goodput"`
+	HitRate         float64 `json:"hit_rate"`
+	FollowupHitRate float64 `json:"followup_hit_rate"`
+	MeanTTFT        float64 `json:"ttft_ms_mean"`
+	P99TTFT         float64 `json:"ttft_ms_p99"`
+	Goodput         float64 `json:"goodput"`
+	BusyCoV         float64 `json:"busy_cov"`
 }
 
 // Compare plays every policy with every seed, as many at once as there are
 // cores. progress is told after each run.
 func (s Scenario) Compare(ctx context.Context, names []string, seeds []uint64, p Play, tune map[string]func(*policy.Policy), progress func(done, all int)) (*Comparison, error) {
+	for _, name := range names {
+		if _, err := FindPolicy(name); err != nil {
+			return nil, err
+		}
+	}
+	c := s.comparison(names, seeds, p)
+	var jobs []job
+	for _, seed := range seeds {
+		for _, name := range names {
+			one := p
+			one.Seed, one.Policy, one.Tune, one.Progress = seed, name, tune[name], nil
+			jobs = append(jobs, job{s, one})
+		}
+	}
+	runs := map[string][]*Result{}
+	done := make([]*Result, len(jobs))
+	n := 0
+	err := playAll(ctx, jobs, func(i int, r *Result) error {
+		done[i] = r
+		if n++; progress != nil {
+			progress(n, len(jobs))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range done {
+		runs[jobs[i].play.Policy] = append(runs[jobs[i].play.Policy], r)
+	}
+	c.add(runs)
+	return c, nil
+}
+
+// comparison is one that is to be played.
+func (s *Scenario) comparison(names []string, seeds []uint64, p Play) *Comparison {
 	c := &Comparison{Scenario: s.Name, Rate: p.Rate, Gateways: p.Gateways, Requests: p.Requests, Seeds: seeds, Policies: map[string]*Summed{}, Order: names}
 	if c.Rate <= 0 {
 		c.Rate = s.Rate
@@ -54,82 +95,73 @@ func (s Scenario) Compare(ctx context.Context, names []string, seeds []uint64, p
 	if s.Saturation > 0 {
 		c.Load = c.Rate / s.Saturation
 	}
-	type job struct {
-		name string
-		at   int
+	return c
+}
+
+// add takes the runs of each policy, in the order of the seeds.
+func (c *Comparison) add(runs map[string][]*Result) {
+	for name, r := range runs {
+		c.Policies[name] = sum(r)
 	}
-	runs := map[string][]*Result{}
-	jobs := make(chan job)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var first error
-	done := 0
-	for _, name := range names {
-		if _, err := FindPolicy(name); err != nil {
-			return nil, err
-		}
-		runs[name] = make([]*Result, len(seeds))
-	}
-	for range min(runtime.GOMAXPROCS(0), len(names)*len(seeds)) {
-		wg.Go(func() {
-			for j := range jobs {
-				one := p
-				one.Seed, one.Policy, one.Tune, one.Progress = seeds[j.at], j.name, tune[j.name], nil
-				r, err := s.Run(one)
-				mu.Lock()
-				if err != nil && first == nil {
-					first = err
-				}
-				runs[j.name][j.at] = r
-				done++
-				if progress != nil {
-					progress(done, len(names)*len(seeds))
-				}
-				mu.Unlock()
+}
+
+// job is one run that is to be played.
+type job struct {
+	scenario Scenario
+	play     Play
+}
+
+// playAll plays runs, as many at once as there are cores. played is told of each as it ends, one
+// at a time.
+func playAll(ctx context.Context, jobs []job, played func(i int, r *Result) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	next := make(chan int)
+	group.Go(func() error {
+		defer close(next)
+		for i := range jobs {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+				return ctx.Err()
 			}
+		}
+		return nil
+	})
+	var mu sync.Mutex
+	for range min(runtime.GOMAXPROCS(0), len(jobs)) {
+		group.Go(func() error {
+			for i := range next {
+				r, err := jobs[i].scenario.Run(jobs[i].play)
+				if err != nil {
+					return fmt.Errorf("play %s under %s with seed %d: %w", jobs[i].scenario.Name, jobs[i].play.Policy, jobs[i].play.Seed, err)
+				}
+				mu.Lock()
+				err = played(i, r)
+				mu.Unlock()
+				if err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
-feed:
-	for at := range seeds {
-		for _, name := range names {
-			select {
-			case jobs <- job{name, at}:
-			case <-ctx.Done():
-				break feed
-			}
-		}
-	}
-	close(jobs)
-	wg.Wait()
-	if first == nil {
-		first = ctx.Err()
-	}
-	if first != nil {
-		return nil, first
-	}
-	for _, name := range names {
-		c.Policies[name] = sum(runs[name])
-	}
-	return c, nil
+	return group.Wait()
 }
 
 // sum averages the runs of one policy.
 func sum(runs []*Result) *Summed {
 	out := &Summed{Runs: runs}
-	n := float64(len(runs))
 	over := func(of func(r *Result) *float64) (mean, deviation float64) {
-		for _, r := range runs {
-			mean += *of(r) / n
+		values := make([]float64, len(runs))
+		for i, r := range runs {
+			values[i] = *of(r)
 		}
-		for _, r := range runs {
-			deviation += (*of(r) - mean) * (*of(r) - mean) / n
-		}
-		return mean, math.Sqrt(deviation)
+		return meanAndDeviation(values)
 	}
 	fields := []func(r *Result) *float64{
-		func(r *Result) *float64 { return &r.PooledHitRate }, func(r *Result) *float64 { return &r.FirstHitRate }, func(r *Result) *float64 { return &r.FollowupHitRate },
+		func(r *Result) *float64 { return &r.PooledHitRate }, func(r *Result) *float64 { return &r.FirstHitRate },
 		func(r *Result) *float64 { return &r.CameTrue }, func(r *Result) *float64 { return &r.GoodputRate },
-		func(r *Result) *float64 { return &r.BusyCoV }, func(r *Result) *float64 { return &r.RequestCoV },
+		func(r *Result) *float64 { return &r.RequestCoV },
 		func(r *Result) *float64 { return &r.MeanBusy }, func(r *Result) *float64 { return &r.Seconds }, func(r *Result) *float64 { return &r.WallSeconds },
 		func(r *Result) *float64 { return &r.TTFT.P50 }, func(r *Result) *float64 { return &r.TTFT.P90 }, func(r *Result) *float64 { return &r.TTFT.Max },
 		func(r *Result) *float64 { return &r.TPOT.Mean }, func(r *Result) *float64 { return &r.TPOT.P50 }, func(r *Result) *float64 { return &r.TPOT.P90 },
@@ -142,15 +174,19 @@ func sum(runs []*Result) *Summed {
 	out.TTFT.Mean, out.Spread.MeanTTFT = over(func(r *Result) *float64 { return &r.TTFT.Mean })
 	out.TTFT.P99, out.Spread.P99TTFT = over(func(r *Result) *float64 { return &r.TTFT.P99 })
 	out.Goodput, out.Spread.Goodput = over(func(r *Result) *float64 { return &r.Goodput })
+	out.FollowupHitRate, out.Spread.FollowupHitRate = over(func(r *Result) *float64 { return &r.FollowupHitRate })
+	out.BusyCoV, out.Spread.BusyCoV = over(func(r *Result) *float64 { return &r.BusyCoV })
 	out.ByTier = map[string]*TierResult{}
 	for _, r := range runs {
 		out.Requests += r.Requests
 		out.Refused += r.Refused
 		out.Failed += r.Failed
+		out.Saturated += r.Saturated
 		out.Counts.Arrived += r.Counts.Arrived
 		out.Counts.Answered += r.Counts.Answered
 		out.Counts.Refused += r.Counts.Refused
 		out.Counts.Failed += r.Counts.Failed
+		out.Counts.Open += r.Counts.Open
 		for name, t := range r.ByTier {
 			o := out.ByTier[name]
 			if o == nil {
@@ -158,15 +194,26 @@ func sum(runs []*Result) *Summed {
 				out.ByTier[name] = o
 			}
 			o.Requests += t.Requests
-			o.prompt += t.prompt
-			o.cached += t.cached
+			o.PromptTokens += t.PromptTokens
+			o.CachedTokens += t.CachedTokens
 		}
 	}
 	out.ByGroup = sumGroups(runs)
 	for _, t := range out.ByTier {
-		t.HitRate = share(t.cached, t.prompt)
+		t.HitRate = share(t.CachedTokens, t.PromptTokens)
 	}
 	return out
+}
+
+func meanAndDeviation(values []float64) (mean, deviation float64) {
+	n := float64(len(values))
+	for _, v := range values {
+		mean += v / n
+	}
+	for _, v := range values {
+		deviation += (v - mean) * (v - mean) / n
+	}
+	return mean, math.Sqrt(deviation)
 }
 
 // sumGroups averages the parts of a mixed workload.

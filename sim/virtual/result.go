@@ -47,18 +47,25 @@ type Result struct {
 	ByTier   map[string]*TierResult  `json:"by_tier"`
 	ByGroup  map[string]*GroupResult `json:"by_group,omitempty"`
 	Timeline []Bucket                `json:"-"`
-	buckets  map[int]*Bucket         // by second
+	// HotFrom and HotUntil are the first and last second in which hot requests came.
+	HotFrom  int `json:"hot_from_second,omitempty"`
+	HotUntil int `json:"hot_until_second,omitempty"`
+}
 
-	hotFrom, hotUntil int                        // seconds in which requests of the part "hot" came
-	raw               map[string]*groupCollector // by group
+// forget keeps the figures and, if asked for, the timeline.
+func (r *Result) forget(keepTimeline bool) {
+	r.TTFTs = nil
+	if !keepTimeline {
+		r.Timeline = nil
+	}
 }
 
 // TierResult is the hit rate of prompts of one length.
 type TierResult struct {
-	Requests int     `json:"requests"`
-	HitRate  float64 `json:"hit_rate"`
-	prompt   int
-	cached   int
+	Requests     int     `json:"requests"`
+	HitRate      float64 `json:"hit_rate"`
+	PromptTokens int     `json:"prompt_tokens"`
+	CachedTokens int     `json:"cached_tokens"`
 }
 
 // GroupResult is one part of a mixed workload.
@@ -74,7 +81,6 @@ type Bucket struct {
 	Arrivals []int // by worker
 	TTFT     []float64
 	Floors   []float64 // soon after a fault: an idle engine's time for what nobody held, ms
-	Groups   []string  // beside TTFT
 	// Queue is the greatest mean of prompt tokens to be computed at a worker; Homes how many hot
 	// prefixes have homes at the end.
 	Queue float64
@@ -114,6 +120,8 @@ type collector struct {
 	tpots                    []float64
 	byWorker                 []int
 	first, last              time.Duration
+	buckets                  map[int]*Bucket            // by second
+	groups                   map[string]*groupCollector // of a mixed workload
 }
 
 type groupCollector struct {
@@ -124,17 +132,17 @@ type groupCollector struct {
 func newCollector(workers int, slo SLO, skip time.Duration) *collector {
 	return &collector{
 		slo: slo, skip: skip, workers: workers, byWorker: make([]int, workers),
-		r: Result{ByTier: map[string]*TierResult{}, buckets: map[int]*Bucket{}, raw: map[string]*groupCollector{}},
+		r: Result{ByTier: map[string]*TierResult{}}, buckets: map[int]*Bucket{}, groups: map[string]*groupCollector{},
 	}
 }
 
 // bucket is the second of the run that a time is in.
 func (c *collector) bucket(at time.Duration) *Bucket {
 	second := int(at / time.Second)
-	b := c.r.buckets[second]
+	b := c.buckets[second]
 	if b == nil {
 		b = &Bucket{Second: second, Arrivals: make([]int, c.workers), queued: make([]int, c.workers), samples: make([]int, c.workers)}
-		c.r.buckets[second] = b
+		c.buckets[second] = b
 	}
 	return b
 }
@@ -161,16 +169,15 @@ func (c *collector) record(o Outcome) {
 	}
 	if !o.Refused && !o.Failed {
 		bucket.TTFT = append(bucket.TTFT, ms(o.TTFT))
-		bucket.Groups = append(bucket.Groups, o.Group)
 		if o.Held > 0 {
 			bucket.Floors = append(bucket.Floors, ms(c.slo.Params.PrefillTime(max(1, o.Prompt-o.Held))))
 		}
 	}
 	if strings.HasPrefix(o.Group, "hot") {
-		if c.r.hotUntil == 0 {
-			c.r.hotFrom = bucket.Second
+		if c.r.HotUntil == 0 {
+			c.r.HotFrom = bucket.Second
 		}
-		c.r.hotFrom, c.r.hotUntil = min(c.r.hotFrom, bucket.Second), max(c.r.hotUntil, bucket.Second)
+		c.r.HotFrom, c.r.HotUntil = min(c.r.HotFrom, bucket.Second), max(c.r.HotUntil, bucket.Second)
 	}
 	if o.Arrived < c.skip {
 		return
@@ -207,16 +214,16 @@ func (c *collector) record(o Outcome) {
 				c.r.ByTier[t.name] = tier
 			}
 			tier.Requests++
-			tier.prompt += o.Prompt
-			tier.cached += o.Cached
+			tier.PromptTokens += o.Prompt
+			tier.CachedTokens += o.Cached
 			break
 		}
 	}
 	if o.Group != "" {
-		g := c.r.raw[o.Group]
+		g := c.groups[o.Group]
 		if g == nil {
 			g = &groupCollector{}
-			c.r.raw[o.Group] = g
+			c.groups[o.Group] = g
 		}
 		g.prompt += o.Prompt
 		g.cached += o.Cached
@@ -241,11 +248,11 @@ func (c *collector) finish(busy []time.Duration, total time.Duration) *Result {
 	r.HitRate, r.FirstHitRate, r.FollowupHitRate = share(c.cached, c.prompt), share(c.firstCached, c.firstPrompt), share(c.laterCached, c.laterPrompt)
 	r.CameTrue = share(c.true_, c.predicted)
 	for _, t := range r.ByTier {
-		t.HitRate = share(t.cached, t.prompt)
+		t.HitRate = share(t.CachedTokens, t.PromptTokens)
 	}
-	if len(r.raw) > 0 {
+	if len(c.groups) > 0 {
 		r.ByGroup = map[string]*GroupResult{}
-		for name, g := range r.raw {
+		for name, g := range c.groups {
 			slices.Sort(g.ttfts)
 			r.ByGroup[name] = &GroupResult{Requests: len(g.ttfts), HitRate: share(g.cached, g.prompt), TTFT: quantiles(g.ttfts)}
 		}
@@ -262,7 +269,7 @@ func (c *collector) finish(busy []time.Duration, total time.Duration) *Result {
 	}
 	r.MeanBusy = sum.Seconds() / max(total-c.skip, 1).Seconds() / float64(len(busy))
 	r.Seconds = total.Seconds()
-	for _, b := range r.buckets {
+	for _, b := range c.buckets {
 		for i, n := range b.samples {
 			b.Queue = max(b.Queue, float64(b.queued[i])/float64(max(n, 1)))
 		}

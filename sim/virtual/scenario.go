@@ -3,6 +3,7 @@ package virtual
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/shared/policy"
@@ -84,6 +85,12 @@ func FindScenario(name string) (Scenario, error) {
 		names[i] = s.Name
 	}
 	return Scenario{}, fmt.Errorf("no scenario %q; there are %v", name, names)
+}
+
+// mishap tells whether something happens in the scenario: it is held against seed-16, where
+// nothing does.
+func (s *Scenario) mishap() bool {
+	return len(s.Faults) > 0 || s.Delays != nil || s.Speed != nil || strings.HasPrefix(s.Name, "hot-prefix")
 }
 
 // leastSpan is how long a run lasts at least, in virtual time, once the workload
