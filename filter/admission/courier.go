@@ -218,9 +218,11 @@ func (g *Gate) AppendUsage(b []byte, now int64) []byte {
 	return b
 }
 
-// totals are what is in use and waits in all pools, by class.
+// totals are what is in use and waits in all pools, by class, and what waits for
+// tenants' limits.
 type totals struct {
 	inUse, waiting [policy.Classes]uint64
+	pending        uint64
 }
 
 // Busy tells that control should hear soon: something is in use, or waits.
@@ -255,6 +257,7 @@ func (g *Gate) appendPool(b []byte, p *pool, now int64) []byte {
 			if q := &g.cell.Queues[i]; int(q.Class) == class {
 				u.Waiting += uint32(q.Waiting)
 				u.WaitingTokens += q.Tokens
+				u.Slots += uint32(q.Weight)
 				u.OldestWaitMillis = max(u.OldestWaitMillis, uint32(min(max(now-q.Oldest, 0)/1_000_000, math.MaxUint32)))
 			}
 		}
@@ -286,6 +289,7 @@ func (g *Gate) appendTenant(b []byte, index uint16, now int64) []byte {
 		waiting += uint32(c.Shares[i].Waiting)
 		tokens += c.Shares[i].Tokens
 	}
+	g.totals.pending += uint64(waiting)
 	if c.inUse() == 0 && waiting == 0 {
 		g.idle(index)
 	} else {

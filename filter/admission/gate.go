@@ -86,16 +86,19 @@ type Gate struct {
 // pool is what this VM has of a pool: the truth that its share in the cell is a
 // copy of.
 type pool struct {
-	index    uint8
-	key      string
-	inUse    [policy.Classes]uint16
-	prefill  [policy.Classes]uint32
-	queues   [policy.Classes]*quota.Queue
-	waiting  int  // in all queues
-	others   bool // requests waited when the cell was last seen
-	ttft     [policy.Classes]*[wire.TTFTBuckets]uint32
-	measured bool // ttft has something new
-	dirty    bool // the cell doesn't have this VM's share as it is
+	index   uint8
+	key     string
+	inUse   [policy.Classes]uint16
+	prefill [policy.Classes]uint32
+	queues  [policy.Classes]*quota.Queue
+	waiting int // in all queues
+	// pending is how many of those that wait do so for their tenants' limits, and their tokens.
+	pending       [policy.Classes]uint16
+	pendingTokens [policy.Classes]uint32
+	others        bool // requests waited when the cell was last seen
+	ttft          [policy.Classes]*[wire.TTFTBuckets]uint32
+	measured      bool // ttft has something new
+	dirty         bool // the cell doesn't have this VM's share as it is
 }
 
 // tenant is what this VM has of a tenant.

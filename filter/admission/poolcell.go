@@ -89,9 +89,9 @@ type share struct {
 //	0      2    slot of the VM
 //	2      1    class
 //	3      1    0
-//	4      2    requests that wait
-//	6      2    0
-//	8      4    tokens to prefill of all of them, as far as known
+//	4      2    requests that wait and could use a slot
+//	6      2    weight of their tenants, 1 is 100
+//	8      4    tokens to prefill of them, as far as known
 //	12     4    shared queue that wakes the VM, 0 none
 //	16     8    start of the best in virtual time, f64; +Inf: nobody could use a slot
 //	24     8    arrival of the oldest, unix ns
@@ -101,7 +101,7 @@ type queued struct {
 	Class   uint8
 	_       uint8
 	Waiting uint16
-	_       uint16
+	Weight  uint16
 	Tokens  uint32
 	Queue   uint32
 	Start   float64

@@ -275,6 +275,8 @@ func (g *Gate) waitForTenant(t *Ticket, why quota.Reason, now int64) {
 		own := g.tenant(t.Tenant)
 		own.waiting++
 		own.tokens += t.need
+		t.pool.pending[t.Class]++
+		t.pool.pendingTokens[t.Class] += t.need
 		g.publishTenant(own, now)
 	}
 	t.pending = why
@@ -286,6 +288,8 @@ func (g *Gate) waitedForTenant(t *Ticket, now int64) {
 		own := g.tenant(t.Tenant)
 		own.waiting--
 		own.tokens -= t.need
+		t.pool.pending[t.Class]--
+		t.pool.pendingTokens[t.Class] -= t.need
 		g.publishTenant(own, now)
 	}
 }

@@ -30,7 +30,7 @@ type ClassQueue struct {
 	Requests int
 	Bytes    int64
 	// Deadline (0 to 10 min, JSON deadline_ms): who would wait longer is refused, at once where the
-	// wait can be told in advance. Default a quarter of the class's objective, or 10 s, and 30 s for P2.
+	// wait can be told in advance. Default a fifth of the class's objective, or 10 s, and 30 s for P2.
 	Deadline time.Duration
 }
 
@@ -163,9 +163,9 @@ func (a *Admission) Pool(name string) AdmissionPool {
 	return AdmissionPool{Name: name, PrefillHorizon: a.defaultHorizon()}
 }
 
-// defaultHorizon is 5/16 of P0's objective: with a quarter workers run dry (virtual time, 20 workers
-// and 8 gateways: 89 % of what they can instead of 99), with a half P0 misses it in an overload.
-func (a *Admission) defaultHorizon() time.Duration { return a.Classes[0].ObjectiveTTFT * 5 / 16 }
+// defaultHorizon is 7/20 of P0's objective: with 6/20 workers run dry (virtual time, 20 workers and 8
+// gateways: 93 % of what they can instead of 97), with 9/20 P0 misses it in an overload.
+func (a *Admission) defaultHorizon() time.Duration { return a.Classes[0].ObjectiveTTFT * 7 / 20 }
 
 // defaultAdmission has the defaults of everything. They are explained in docs/policy.md.
 func defaultAdmission() *Admission {
@@ -413,7 +413,7 @@ func (c *Class) defaultDeadline(class int) {
 	switch {
 	case c.Queue.Deadline >= 0:
 	case c.ObjectiveTTFT > 0:
-		c.Queue.Deadline = c.ObjectiveTTFT / 4
+		c.Queue.Deadline = c.ObjectiveTTFT / 5
 	case class == Classes-1:
 		c.Queue.Deadline = 30 * time.Second
 	default:

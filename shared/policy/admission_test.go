@@ -41,7 +41,7 @@ func TestAdmissionReadsEverySetting(t *testing.T) {
 	want.Classes[0] = Class{Share: 0.6, Floor: 0.2, ObjectiveTTFT: time.Second, Queue: ClassQueue{3, 4, 5 * time.Millisecond}}
 	want.Classes[2].Share = 0.1
 	want.Classes[1].Queue.Deadline, want.Classes[2].Queue.Deadline = 10*time.Second, 30*time.Second
-	want.Pools = []AdmissionPool{{"chat", 100, time.Second * 5 / 16, 9000}, {"code", 0, 0, 0}}
+	want.Pools = []AdmissionPool{{"chat", 100, time.Second * 7 / 20, 9000}, {"code", 0, 0, 0}}
 	want.Tenants = make([]Tenant, 8)
 	want.Tenants[0] = Tenant{Name: "other", Weight: 0.5, Concurrency: 9, Burst: time.Minute, Class: 2, MaxClass: 1}
 	want.Tenants[1] = Tenant{Name: "b", Weight: 0.5, Concurrency: 9, Burst: time.Minute, Class: 2, MaxClass: 1}
@@ -63,7 +63,7 @@ func TestAdmissionReadsEverySetting(t *testing.T) {
 	if !a.Enforced("chat") || a.Enforced("code") {
 		t.Error(a.Enforce)
 	}
-	if p := a.Pool("rest"); p.Slots != 0 || p.PrefillHorizon != time.Second*5/16 {
+	if p := a.Pool("rest"); p.Slots != 0 || p.PrefillHorizon != time.Second*7/20 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -43,20 +43,22 @@ func Divide(capacity float64, demand [policy.Classes]float64, shares *Shares) Sp
 	return s
 }
 
-// level is the water level at which demands, each capped at level x its weight, sum up to
-// capacity; negative when they are less than that together. order has the indexes of demands by
-// demand / weight, ascending.
-func level(capacity float64, demands, weights []float64, order []int) float64 {
-	total := 0.0
-	for _, w := range weights {
-		total += w
-	}
-	for _, i := range order {
-		if demands[i]*total >= capacity*weights[i] {
-			return capacity / total
+// level is the water level at which what the gateways ask for, each capped at level x its weight,
+// sums up to capacity, which is less than all of it.
+func level(capacity float64, gateways []*holding, of func(h *holding) (asked, weight float64)) float64 {
+	// Each round takes those out that get all they ask for, which raises the level of the others.
+	for below := 0.0; ; {
+		left, weights := capacity, 0.0
+		for _, h := range gateways {
+			if asked, weight := of(h); asked <= below*weight {
+				left -= asked
+			} else {
+				weights += weight
+			}
 		}
-		capacity -= demands[i]
-		total -= weights[i]
+		if weights == 0 || left <= below*weights*(1+1e-9) {
+			return below
+		}
+		below = left / weights
 	}
-	return -1
 }

@@ -60,7 +60,14 @@ func (g *Grant) MaySlot(u *Use, class int) bool {
 // MayPrefill is MaySlot for the tokens of one more request, whatever their number: the last one may
 // go beyond what is granted. Otherwise a small part would be no use to a large prompt, and a part
 // that is not a multiple of the prompts would never be used up.
+//
+// And a class may take its own part though others, to whom it was lent, still fill the total. To
+// wait until they are done would put no less work before the request, as it would only wait here
+// and not in an engine; and here it would wait for this gateway's alone.
 func (g *Grant) MayPrefill(u *Use, class int) bool {
+	if u.Class[class].Prefill < g.Class[class].Prefill {
+		return true
+	}
 	var granted, used [policy.Classes]uint32
 	for c := range used {
 		granted[c], used[c] = g.Class[c].Prefill, u.Class[c].Prefill

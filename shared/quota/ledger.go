@@ -55,6 +55,7 @@ type Ledger struct {
 	observed   bool  // workers' counts are known
 	heard      int64 // the first report
 	scratch    []wire.Used
+	live       []*holding
 }
 
 // pool is what a ledger knows of one pool.
@@ -65,14 +66,16 @@ type pool struct {
 	ghosts   ghosts
 	slots    resource
 	prefill  resource
-	levels   levels
-	refused  [policy.Classes]uint64
+	// prefillHeld is that of all gateways.
+	prefillHeld uint64
+	refused     [policy.Classes]uint64
 }
 
 // resource is the split of slots or of tokens, computed for all gateways and divided among them.
 type resource struct {
 	demand [policy.Classes]float64
 	split  Split
+	level  [policy.Classes]float64 // of what a gateway gets by its weight; -1: all get what they ask for
 }
 
 // gateway is one process of a gateway.
@@ -99,19 +102,21 @@ type holding struct {
 	granted, floor uint32 // by the last lease
 	held           uint32 // by any lease that it may have
 	heldFloor      uint32
-	inUse          uint32
-	class          [policy.Classes]classUse
-	refused        [policy.Classes]uint32
-	// demand is what its tenants ask for, each no more than its fair part of the fleet.
-	demand, prefill [policy.Classes]float64
-	tenants         []wire.Used
-	least           uint32 // in use in all reports of the window of its pool's ghosts
-	reports         int
-	covered         bool // its pool's ghosts bound what it has
+	// prefillHeld is the tokens to prefill of the last lease, and what is still in use of a larger
+	// one before. Requests that went beyond a lease as its last are not in it.
+	prefillHeld uint32
+	inUse       uint32
+	class       [policy.Classes]classUse
+	refused     [policy.Classes]uint32
+	// demand and prefill are what it asks for, weight is that of the tenants that wait, at least 1.
+	demand, prefill, weight [policy.Classes]float64
+	least                   uint32 // in use in all reports of the window of its pool's ghosts
+	reports                 int
+	covered                 bool // its pool's ghosts bound what it has
 }
 
 type classUse struct {
-	inUse, waiting, prefill, waitingTokens, oldestMillis uint32
+	inUse, waiting, prefill, waitingTokens, oldestMillis, weight uint32
 }
 
 // debit is the most that the gateway has in use, or can have before it reports again.
@@ -268,7 +273,6 @@ func (l *Ledger) report(g *gateway, u *wire.Usage, records []wire.Used, now int6
 	for i := range g.pools {
 		h := &g.pools[i]
 		h.class = [policy.Classes]classUse{}
-		h.tenants = h.tenants[:0]
 		h.inUse = 0
 		if current {
 			h.held, h.heldFloor = h.granted, h.floor
@@ -294,7 +298,7 @@ func (l *Ledger) report(g *gateway, u *wire.Usage, records []wire.Used, now int6
 			if at < 0 {
 				continue
 			}
-			g.pools[at].report(r, u.Term == l.term, sameTenants)
+			g.pools[at].report(r, u.Term == l.term)
 			if r.Tenant == wire.WholeClass && r.Class < policy.Classes {
 				l.pools[at].refused[r.Class] += uint64(r.Refused - g.pools[at].refused[r.Class])
 				g.pools[at].refused[r.Class] = r.Refused
@@ -304,20 +308,17 @@ func (l *Ledger) report(g *gateway, u *wire.Usage, records []wire.Used, now int6
 	if sameTenants {
 		l.quietTenants(g, current, now)
 	}
-	for i, p := range l.pools {
+	for i := range g.pools {
 		h := &g.pools[i]
 		h.least, h.reports = min(h.least, h.inUse), h.reports+1
-		p.levels.ask(h)
+		h.ask()
 	}
 }
 
 // report takes one record over.
-func (h *holding) report(r *wire.Used, ours, sameTenants bool) {
+func (h *holding) report(r *wire.Used, ours bool) {
 	switch {
 	case r.Tenant != wire.WholeClass:
-		if sameTenants {
-			h.tenants = append(h.tenants, *r)
-		}
 	case r.Class == wire.AnyClass:
 		h.inUse = max(h.inUse, r.InUse)
 		// Whatever was sent, this is what it goes by, and what a ledger that has just started
@@ -327,12 +328,22 @@ func (h *holding) report(r *wire.Used, ours, sameTenants bool) {
 			h.heldFloor = max(h.heldFloor, r.Slots)
 		}
 	case r.Class < policy.Classes:
-		h.class[r.Class] = classUse{r.InUse, r.Waiting, r.PrefillTokens, r.WaitingTokens, r.OldestWaitMillis}
+		h.class[r.Class] = classUse{r.InUse, r.Waiting, r.PrefillTokens, r.WaitingTokens, r.OldestWaitMillis, r.Slots}
 		total := uint32(0)
 		for c := range h.class {
 			total += h.class[c].inUse
 		}
 		h.inUse = max(h.inUse, total)
+	}
+}
+
+// ask computes what a gateway asks for.
+func (h *holding) ask() {
+	for c := range h.class {
+		u := &h.class[c]
+		h.demand[c] = float64(u.inUse) + float64(u.waiting)
+		h.prefill[c] = float64(u.prefill) + float64(u.waitingTokens)
+		h.weight[c] = max(float64(u.weight)/wire.WeightOne, 1)
 	}
 }
 
@@ -406,8 +417,8 @@ func (l *Ledger) Learning() bool {
 	return false
 }
 
-// Tick does what time brings: gateways that are gone are forgotten, and the fair parts of
-// tenants are computed anew. A tenth of a second between two is often enough.
+// Tick does what time brings: gateways that are gone are forgotten. A tenth of a second between
+// two is often enough.
 func (l *Ledger) Tick(now int64) {
 	if l.admission == nil {
 		return
@@ -425,12 +436,6 @@ func (l *Ledger) Tick(now int64) {
 		}
 		if l.gone(g, now) {
 			l.forget(nonce)
-		}
-	}
-	for i, p := range l.pools {
-		p.levels.recompute(l, i, p)
-		for _, g := range l.gateways {
-			p.levels.ask(&g.pools[i])
 		}
 	}
 }

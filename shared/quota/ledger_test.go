@@ -279,20 +279,81 @@ func TestRatesAdmitTheLimitWithinAGrant(t *testing.T) {
 	}
 }
 
+// weighs sets the weight of the tenants that wait in a class.
+func weighs(u wire.Used, weight uint32) wire.Used {
+	u.Slots = weight * wire.WeightOne
+	return u
+}
+
 func TestAFloodAtOneGatewayDoesNotMoveTheFleetThere(t *testing.T) {
-	b := newBench(t, `{"tenants": {"flood": {"index": 1}, "a": {"index": 2}, "b": {"index": 3}}}`, 90)
-	in := func(tenant uint16, inUse, waiting uint32) wire.Used {
-		return wire.Used{Tenant: tenant, Class: 1, InUse: inUse, Waiting: waiting}
-	}
+	b := newBench(t, `{}`, 90)
 	var one, two *Lease
 	for range 6 {
-		one = b.renew(1, ofClass(1, 30, 900), in(1, 30, 900))
-		two = b.renew(2, ofClass(1, 30, 100), in(2, 15, 50), in(3, 15, 50))
-		b.ledger.Tick(b.now)
+		one = b.renew(1, weighs(ofClass(1, 30, 900), 1))
+		two = b.renew(2, weighs(ofClass(1, 30, 100), 2))
 	}
 	// Three tenants, 30 each: two of them by the second gateway.
-	if f, o := one.Held(0, b.now), two.Held(0, b.now); f > 35 || o < 55 {
+	if f, o := one.Held(0, b.now), two.Held(0, b.now); f != 30 || o != 60 {
 		t.Errorf("%d slots where the flood comes, %d for the two others", f, o)
+	}
+}
+
+func TestWhoAsksForLessThanItsLevelGetsAllOfIt(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 8).Draw(t, "gateways")
+		r, gateways := resource{}, make([]*holding, n)
+		for i := range gateways {
+			h := &holding{}
+			h.demand[1] = float64(rapid.IntRange(0, 100).Draw(t, "asks"))
+			h.weight[1] = rapid.Float64Range(1, 10).Draw(t, "weight")
+			r.demand[1] += h.demand[1]
+			gateways[i] = h
+		}
+		capacity := rapid.Float64Range(0, 300).Draw(t, "capacity")
+		r.divide(capacity, &Shares{Class: [3]float64{0.5, 0.5, 0}, Lend: 1}, gateways, func(h *holding, c int) float64 { return h.demand[c] })
+		total := 0.0
+		for _, h := range gateways {
+			_, _, class := r.part(&h.demand, &h.weight, n, 0)
+			total += class[1]
+			for _, other := range gateways {
+				_, _, its := r.part(&other.demand, &other.weight, n, 0)
+				if class[1] < h.demand[1]-1e-6 && its[1]/other.weight[1] > class[1]/h.weight[1]+1e-6 {
+					t.Fatalf("%v of %v by %v, and another has %v by %v", class[1], h.demand[1], h.weight[1], its[1], other.weight[1])
+				}
+			}
+		}
+		if want := min(r.demand[1], capacity); math.Abs(total-want) > 1e-6*(1+want) {
+			t.Fatalf("%v given, want %v", total, want)
+		}
+	})
+}
+
+func TestTokensToPrefillAreNotGivenAwayASecondTime(t *testing.T) {
+	b := newBench(t, `{}`, 1000)
+	b.ledger.SetCapacity(0, Capacity{Slots: 1000, PrefillTokens: 80_000})
+	prefills := func(tokens, waiting uint32) wire.Used {
+		u := ofClass(1, tokens/4000, waiting/4000)
+		u.PrefillTokens, u.WaitingTokens = tokens, waiting
+		return u
+	}
+	if got := b.renew(1, prefills(0, 400_000)); got.pools[0].Total.Prefill != 80_000 {
+		t.Fatalf("%d, alone", got.pools[0].Total.Prefill)
+	}
+	// It has used all of it when another one comes, which gets what the first gives back.
+	if got := b.renew(2, prefills(0, 400_000)); got.pools[0].Total.Prefill != 1 {
+		t.Errorf("%d while the first has all of it", got.pools[0].Total.Prefill)
+	}
+	for _, left := range []uint32{80_000, 60_000, 48_000, 40_000} {
+		one := b.renew(1, prefills(left, 400_000))
+		two := b.renew(2, prefills(0, 400_000))
+		if one.pools[0].Total.Prefill != 40_000 || two.pools[0].Total.Prefill != max(80_000-left, 1) {
+			t.Errorf("%d left of the first: %d and %d", left, one.pools[0].Total.Prefill, two.pools[0].Total.Prefill)
+		}
+	}
+	// A last prompt beyond the lease takes nothing from the other.
+	b.renew(1, prefills(44_000, 400_000))
+	if two := b.renew(2, prefills(40_000, 400_000)); two.pools[0].Total.Prefill != 40_000 {
+		t.Errorf("%d beside one that went beyond", two.pools[0].Total.Prefill)
 	}
 }
 
@@ -339,7 +400,7 @@ func BenchmarkLeader(b *testing.B) {
 	for t := uint16(1); t <= 1000; t++ {
 		for k := range uint16(8) {
 			g := (int(t)*7 + int(k)*8) % 64
-			records[g] = append(records[g], wire.Used{Tenant: t, Class: 1, InUse: 2, Waiting: uint32(t % 3)}, ofTenant(t, 2, uint32(t%3)))
+			records[g] = append(records[g], ofTenant(t, 2, uint32(t%3)))
 		}
 	}
 	for g := range records {

@@ -8,9 +8,10 @@ import (
 
 // divide computes what one gateway gets of a pool, and its part of the rate in tokens/s.
 //
-// Of what a class has, the gateway's part is as its demand to all demand; of what nobody asks for,
-// half by demand and half the same for everybody, so that a request that comes where none was
-// before finds a slot. All of it stays within what the others leave.
+// Of what a class has, the gateway gets what it asks for, but no more than its level: that of all
+// gateways at which their parts are what the class has, by the tenants that wait in them. Of what
+// nobody asks for it gets half by demand and half the same as everybody, so that a request that
+// comes where none was before finds a slot. All of it stays within what the others leave.
 func (l *Ledger) divide(p *pool, at int, h *holding, live int, now int64) (g Grant, rate uint32) {
 	g.Total = Part{NoLimit, NoLimit}
 	for c := range g.Class {
@@ -18,11 +19,20 @@ func (l *Ledger) divide(p *pool, at int, h *holding, live int, now int64) (g Gra
 	}
 	l.sum(p, at, now)
 	if p.capacity.PrefillTokens != NoLimit {
-		total, class := p.prefill.part(&h.prefill, live, p.shares.Lend)
+		total, portion, class := p.prefill.part(&h.prefill, &h.weight, live, p.shares.Lend)
+		// What others were granted is not given away before it is used up.
+		others := float64(p.prefillHeld - uint64(h.prefillHeld))
+		total = min(total, max(float64(p.capacity.PrefillTokens)-others, 0))
 		g.Total.Prefill = max(whole(total), 1)
+		left := g.Total.Prefill
 		for c := range class {
-			g.Class[c].Prefill = whole(class[c])
+			part := min(whole(class[c]), left)
+			left -= part
+			// What it leaves of its share is lent to others, and there at once when it comes.
+			lent := max(p.shares.Class[c]*float64(p.capacity.PrefillTokens)-p.prefill.demand[c], 0)
+			g.Class[c].Prefill = part + whole(lent*portion)
 		}
+		h.prefillHeld = max(g.Total.Prefill, min(h.prefillHeld, h.prefillUse()))
 		if p.capacity.PrefillTokens > 0 {
 			rate = whole(p.capacity.TokensPerSecond * total / float64(p.capacity.PrefillTokens))
 		}
@@ -30,7 +40,7 @@ func (l *Ledger) divide(p *pool, at int, h *holding, live int, now int64) (g Gra
 	if p.capacity.Slots == NoLimit {
 		return g, rate
 	}
-	total, class := p.slots.part(&h.demand, live, p.shares.Lend)
+	total, _, class := p.slots.part(&h.demand, &h.weight, live, p.shares.Lend)
 	floor := p.floors(l.admission) / uint32(max(live, 1))
 	target := max(whole(total), floor)
 	// What is in use beyond the part drains; until then it is no one else's.
@@ -65,42 +75,68 @@ func floors(floor uint32, s *Shares) (class [policy.Classes]uint32) {
 // whole rounds down, against the errors of sums upwards.
 func whole(f float64) uint32 { return uint32(min(max(f+1e-6, 0), math.MaxUint32-1)) }
 
-// part is one gateway's part of a resource: of what each class has, and of what is spare. As much
-// of that as is lent is the lowest class's, whose part those above may use.
-func (r *resource) part(demand *[policy.Classes]float64, live int, lend float64) (total float64, class [policy.Classes]float64) {
+// part is one gateway's part of a resource: of what each class has, and its portion of what is
+// spare. As much of that as is lent is the lowest class's, whose part those above may use.
+func (r *resource) part(demand, weight *[policy.Classes]float64, live int, lend float64) (total, portion float64, class [policy.Classes]float64) {
 	own, all := 0.0, 0.0
 	for c := range demand {
-		if r.demand[c] > 0 {
-			class[c] = r.split.Class[c] * demand[c] / r.demand[c]
+		class[c] = demand[c]
+		if r.level[c] >= 0 {
+			class[c] = min(class[c], r.level[c]*weight[c])
 		}
 		total += class[c]
 		own += demand[c]
 		all += r.demand[c]
 	}
-	portion := 1 / float64(max(live, 1))
+	portion = 1 / float64(max(live, 1))
 	if all > 0 {
 		portion = (portion + own/all) / 2
 	}
 	spare := r.split.Spare * portion
 	class[len(class)-1] += spare * lend
-	return total + spare, class
+	return total + spare, portion, class
+}
+
+// prefillUse is what the gateway has to prefill.
+func (h *holding) prefillUse() (n uint32) {
+	for c := range h.class {
+		n += min(h.class[c].prefill, NoLimit-n)
+	}
+	return n
 }
 
 // sum adds up what is asked for and splits the pool.
 func (l *Ledger) sum(p *pool, at int, now int64) {
 	p.slots.demand, p.prefill.demand = [policy.Classes]float64{}, [policy.Classes]float64{}
+	l.live = l.live[:0]
+	p.prefillHeld = 0
 	for _, g := range l.gateways {
 		if !g.live(now) {
 			continue
 		}
 		h := &g.pools[at]
+		l.live = append(l.live, h)
+		p.prefillHeld += uint64(h.prefillHeld)
 		for c := range h.demand {
 			p.slots.demand[c] += h.demand[c]
 			p.prefill.demand[c] += h.prefill[c]
 		}
 	}
-	p.slots.split = Divide(float64(p.capacity.Slots), p.slots.demand, &p.shares)
-	p.prefill.split = Divide(float64(p.capacity.PrefillTokens), p.prefill.demand, &p.shares)
+	p.slots.divide(float64(p.capacity.Slots), &p.shares, l.live, func(h *holding, c int) float64 { return h.demand[c] })
+	p.prefill.divide(float64(p.capacity.PrefillTokens), &p.shares, l.live, func(h *holding, c int) float64 { return h.prefill[c] })
+}
+
+// divide splits capacity among the classes, and finds the level of each that doesn't get all it
+// asks for.
+func (r *resource) divide(capacity float64, shares *Shares, gateways []*holding, asks func(h *holding, class int) float64) {
+	r.split = Divide(capacity, r.demand, shares)
+	for c := range r.level {
+		r.level[c] = -1
+		if r.split.Class[c] >= r.demand[c] {
+			continue
+		}
+		r.level[c] = level(r.split.Class[c], gateways, func(h *holding) (asked, weight float64) { return asks(h, c), h.weight[c] })
+	}
 }
 
 // free is what no gateway has or may have.

@@ -151,6 +151,15 @@ func (q *Queue) Best() *Waiter {
 	return q.ready[0].first
 }
 
+// Weight is the weight of all tenants that have somebody waiting who could use a slot.
+func (q *Queue) Weight() float64 {
+	sum := 0.0
+	for _, f := range q.ready {
+		sum += f.weight
+	}
+	return sum
+}
+
 // Oldest is who waits longest, blocked or not; nil for nobody.
 func (q *Queue) Oldest() *Waiter { return q.oldest }
 

@@ -1,6 +1,11 @@
 package quota
 
-import "github.com/warmpath/warmpath/shared/policy"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/warmpath/warmpath/shared/policy"
+)
 
 // ClassStatus is what a class has and wants in one pool, over all gateways.
 type ClassStatus struct {
@@ -44,9 +49,10 @@ type GatewayPool struct {
 	Waiting                      uint32
 }
 
-// TenantStatus is a tenant as the ledger sees it. Slots and credits are of tenants with limits.
+// TenantStatus is a tenant with limits as the ledger sees it.
 type TenantStatus struct {
-	Index          uint16
+	Index uint16
+	// InUse is its requests that are under way; Waiting are those that wait for its own limits.
 	InUse, Waiting uint64
 	// Debit is the slots that gateways have or may have.
 	Debit    uint64
@@ -108,44 +114,21 @@ func (l *Ledger) Gateways(now int64) []GatewayStatus {
 	return out
 }
 
-// Tenants lists the tenants that have something in use or waiting, and those with limits that
-// have an account.
+// Tenants lists the tenants with limits that gateways have reported something of.
 func (l *Ledger) Tenants(now int64) []TenantStatus {
 	if l.admission == nil {
 		return nil
 	}
-	all := make([]TenantStatus, len(l.admission.Tenants))
-	for i := range all {
-		all[i].Index = uint16(i)
+	out := make([]TenantStatus, 0, len(l.accounts))
+	for index, a := range l.accounts {
+		a.requests.refill(now)
+		a.tokens.refill(now)
+		out = append(out, TenantStatus{
+			Index: index, InUse: a.inUse, Waiting: a.asked - a.inUse, Debit: a.debit, Gateways: a.active,
+			RequestsLeft: a.requests.level, RequestsDrawn: a.requests.drawn, TokensLeft: a.tokens.level, TokensDrawn: a.tokens.drawn,
+		})
 	}
-	for _, g := range l.gateways {
-		if !g.live(now) {
-			continue
-		}
-		for i := range g.pools {
-			for _, t := range g.pools[i].tenants {
-				if int(t.Tenant) < len(all) {
-					all[t.Tenant].InUse += uint64(t.InUse)
-					all[t.Tenant].Waiting += uint64(t.Waiting)
-				}
-			}
-		}
-	}
-	out := all[:0]
-	for _, s := range all {
-		a := l.accounts[s.Index]
-		if a == nil && s.InUse == 0 && s.Waiting == 0 {
-			continue
-		}
-		if a != nil {
-			a.requests.refill(now)
-			a.tokens.refill(now)
-			s.Debit, s.Gateways = a.debit, a.active
-			s.RequestsLeft, s.RequestsDrawn = a.requests.level, a.requests.drawn
-			s.TokensLeft, s.TokensDrawn = a.tokens.level, a.tokens.drawn
-		}
-		out = append(out, s)
-	}
+	slices.SortFunc(out, func(a, b TenantStatus) int { return cmp.Compare(a.Index, b.Index) })
 	return out
 }
 
@@ -153,7 +136,7 @@ func (l *Ledger) Tenants(now int64) []TenantStatus {
 // what others wait for.
 func (l *Ledger) Waits(now int64) bool {
 	for _, a := range l.accounts {
-		if a.hungry > 0 {
+		if a.asked > a.inUse {
 			return true
 		}
 	}

@@ -52,7 +52,9 @@ type request struct {
 	waiter         quota.Waiter
 	gateway        *gateway
 	worker         *worker
-	first          bool // its first token is out
+	charged        bool         // it has a slot and a request of its tenant's limits
+	pending        quota.Reason // the limit of its tenant that it waits for
+	first          bool         // its first token is out
 	done           bool
 	record         *Record
 }
@@ -213,11 +215,7 @@ func (f *fleet) send(w *worker, r *request) {
 		f.end(r, true)
 		return
 	}
-	blocks := make([]engine.BlockHash, (r.prompt+r.output)/engine.BlockTokens)
-	for i := range blocks {
-		blocks[i] = engine.BlockHash((r.id<<16 | uint64(i)) * 0x9e3779b97f4a7c15) // no prompt is like another
-	}
-	err := w.engine.Submit(f.now, engine.Request{ID: r.id, PromptTokens: r.prompt, OutputTokens: r.output, Blocks: blocks})
+	err := w.engine.Submit(f.now, engine.Request{ID: r.id, PromptTokens: r.prompt, OutputTokens: r.output})
 	if err != nil {
 		if !errors.Is(err, engine.ErrQueueFull) {
 			panic(err) // a prompt that no engine takes is a mistake of the scenario

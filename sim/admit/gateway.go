@@ -32,7 +32,7 @@ type gateway struct {
 	queues  [policy.Classes]*quota.Queue
 	waiting map[*quota.Waiter]*request
 	finish  [policy.Classes]map[uint16]float64
-	work    [policy.Classes]float64 // of those that wait
+	waits   quota.Use // of those that could use a slot
 	refused [policy.Classes]uint32
 	ttft    [policy.Classes][wire.TTFTBuckets]uint32
 	tenants map[uint16]*tenant
@@ -44,20 +44,11 @@ type gateway struct {
 	home int
 }
 
-// tenant is what a gateway has of a tenant.
+// tenant is what a gateway has of a tenant. Those that wait do so for the tenant's own limits.
 type tenant struct {
-	inUse, waiting   [policy.Classes]uint32
-	requests, tokens uint64
-	waitingTokens    uint32
-	refused          uint32
-}
-
-func (t *tenant) total() (inUse, waiting uint32) {
-	for c := range t.inUse {
-		inUse += t.inUse[c]
-		waiting += t.waiting[c]
-	}
-	return inUse, waiting
+	inUse, waiting, waitingTokens uint32
+	requests, tokens              uint64
+	refused                       uint32
 }
 
 func newGateway(f *fleet, i int) *gateway {
@@ -109,8 +100,9 @@ func (g *gateway) arrive(r *request) {
 		return
 	}
 	r.tenant, _ = g.fleet.settings.TenantIndex([]byte(r.flow.Tenant))
-	if why := g.limits(r); why != quota.None {
-		g.refuse(r, why, time.Second)
+	pending, wait := g.takeTenant(r)
+	if pending != quota.None && !wait {
+		g.refuse(r, pending, time.Second)
 		return
 	}
 	q := g.queues[r.class]
@@ -128,35 +120,82 @@ func (g *gateway) arrive(r *request) {
 	settings := &g.fleet.settings.Tenants[r.tenant]
 	g.finish[r.class][r.tenant] = q.Push(&r.waiter, g.finish[r.class][r.tenant], settings.Weight)
 	g.waiting[&r.waiter] = r
-	g.work[r.class] += float64(r.prompt)
-	t := g.tenant(r.tenant)
-	t.waiting[r.class]++
-	t.waitingTokens += uint32(r.prompt)
+	g.waits.Class[r.class].Slots++
+	g.waits.Class[r.class].Prefill += uint32(r.prompt)
+	g.setPending(r, pending)
 	g.admit()
 	if r.waiter.Waits() {
 		g.sooner(batchLeast)
 	}
 }
 
-// limits tells whether a tenant's limits refuse a request at once.
-func (g *gateway) limits(r *request) quota.Reason {
-	if !g.fleet.settings.Tenants[r.tenant].Limited() {
-		return quota.None
+// takeTenant takes what the tenant's limits give a request, as the path does (filter/admission).
+// wait tells that control may grant more when it hears that somebody waits.
+func (g *gateway) takeTenant(r *request) (why quota.Reason, wait bool) {
+	limits := &g.fleet.settings.Tenants[r.tenant]
+	if !limits.Limited() || r.charged {
+		return quota.None, false
 	}
-	c, known := g.lease.Tenant(r.tenant, int64(g.fleet.now))
+	c, _ := g.lease.Tenant(r.tenant, int64(g.fleet.now))
 	t := g.tenant(r.tenant)
-	inUse, _ := t.total()
 	switch {
-	case !known:
-		return quota.None // it waits for the next lease
-	case c.Flags&wire.NoSlots != 0 && inUse >= c.Slots:
-		return quota.TenantConcurrency
-	case c.Flags&wire.NoRequests != 0 && t.requests >= c.Requests:
-		return quota.TenantRequests
-	case c.Flags&wire.NoTokens != 0 && t.tokens >= c.Tokens:
-		return quota.TenantTokens
+	case limits.Concurrency != policy.NoLimit && t.inUse >= c.Slots:
+		return quota.TenantConcurrency, c.Flags&wire.NoSlots == 0
+	case limits.RequestsPerMinute != policy.NoLimit && t.requests >= c.Requests:
+		return quota.TenantRequests, c.Flags&wire.NoRequests == 0
+	case limits.UncachedTokensPerMinute != policy.NoLimit && t.tokens >= c.Tokens:
+		return quota.TenantTokens, c.Flags&wire.NoTokens == 0
 	}
-	return quota.None
+	r.charged = true
+	t.inUse++
+	t.requests++
+	return quota.None, false
+}
+
+// reserve takes the tokens of a request that has its slot. The last prompt of a piece may overdraw
+// it, unless there is no more.
+func (g *gateway) reserve(r *request) bool {
+	if g.fleet.settings.Tenants[r.tenant].UncachedTokensPerMinute == policy.NoLimit {
+		return true
+	}
+	c, _ := g.lease.Tenant(r.tenant, int64(g.fleet.now))
+	t := g.tenant(r.tenant)
+	left := int64(c.Tokens - t.tokens)
+	if left <= 0 || left < int64(r.prompt) && c.Flags&wire.NoTokens != 0 {
+		return false
+	}
+	t.tokens += uint64(r.prompt)
+	return true
+}
+
+// giveTenant gives back what a request has of its tenant's limits. What nobody served costs nothing.
+func (g *gateway) giveTenant(r *request, served bool) {
+	if !r.charged {
+		return
+	}
+	r.charged = false
+	t := g.tenant(r.tenant)
+	t.inUse--
+	if !served {
+		t.requests--
+	}
+}
+
+// setPending books for which of its tenant's limits a request waits, None for none.
+func (g *gateway) setPending(r *request, why quota.Reason) {
+	if (why == quota.None) == (r.pending == quota.None) {
+		r.pending = why
+		return
+	}
+	n := uint32(1)
+	if r.pending = why; why == quota.None {
+		n = math.MaxUint32 // two's complement
+	}
+	t, waits := g.tenant(r.tenant), &g.waits.Class[r.class]
+	t.waiting += n
+	t.waitingTokens += n * uint32(r.prompt)
+	waits.Slots -= n
+	waits.Prefill -= n * uint32(r.prompt)
 }
 
 // wait is how long a request would wait behind those that have their turn before it.
@@ -167,7 +206,7 @@ func (g *gateway) wait(r *request) time.Duration {
 	}
 	ahead := g.queues[r.class].Ahead(g.finish[r.class][r.tenant])
 	for c := range r.class {
-		ahead += g.work[c]
+		ahead += float64(g.waits.Class[c].Prefill)
 	}
 	return time.Duration(ahead / float64(rate) * float64(time.Second))
 }
@@ -186,13 +225,7 @@ func (g *gateway) admit() {
 		need := [policy.Classes]uint32{quota.Nobody, quota.Nobody, quota.Nobody}
 		for c, q := range g.queues {
 			w := q.Best()
-			for w != nil && !g.credit(g.waiting[w]) {
-				if why := g.limits(g.waiting[w]); why != quota.None {
-					q.Remove(w)
-					g.giveUp(g.waiting[w], why)
-				} else {
-					q.Block(w.Tenant)
-				}
+			for w != nil && !g.mayGo(q, w) {
 				w = q.Best()
 			}
 			if w != nil {
@@ -207,20 +240,35 @@ func (g *gateway) admit() {
 		r := g.waiting[w]
 		g.queues[c].Take(w)
 		g.leave(r)
-		g.take(r)
+		if !g.reserve(r) {
+			g.refuse(r, quota.TenantTokens, time.Second)
+			continue
+		}
+		g.use.Class[r.class].Slots++
+		g.use.Class[r.class].Prefill += uint32(r.prompt)
 		g.forward(r)
 	}
 }
 
-// credit tells whether a tenant's limits let a request through.
-func (g *gateway) credit(r *request) bool {
-	if !g.fleet.settings.Tenants[r.tenant].Limited() {
+// mayGo tells whether a request that waits has what its tenant's limits have to give. If not it
+// steps aside, or is turned away.
+func (g *gateway) mayGo(q *quota.Queue, w *quota.Waiter) bool {
+	r := g.waiting[w]
+	if r.pending == quota.None {
 		return true
 	}
-	c, known := g.lease.Tenant(r.tenant, int64(g.fleet.now))
-	t := g.tenant(r.tenant)
-	inUse, _ := t.total()
-	return known && inUse < c.Slots && t.requests < c.Requests && (c.Tokens == wire.NoCredit || t.tokens+uint64(r.prompt) <= c.Tokens)
+	switch why, wait := g.takeTenant(r); {
+	case why == quota.None:
+		g.setPending(r, quota.None)
+		return true
+	case wait:
+		g.setPending(r, why)
+		q.Block(w.Tenant)
+	default:
+		q.Remove(w)
+		g.giveUp(r, why)
+	}
+	return false
 }
 
 // giveUp turns away a request that has left its queue without a slot.
@@ -230,36 +278,29 @@ func (g *gateway) giveUp(r *request, why quota.Reason) {
 	g.refuse(r, why, time.Second)
 }
 
-// take books what a request has.
-func (g *gateway) take(r *request) {
-	g.use.Class[r.class].Slots++
-	g.use.Class[r.class].Prefill += uint32(r.prompt)
-	t := g.tenant(r.tenant)
-	t.inUse[r.class]++
-	t.requests++
-	t.tokens += uint64(r.prompt)
-}
-
 // leave takes a request out of the books of those that wait.
 func (g *gateway) leave(r *request) {
 	delete(g.waiting, &r.waiter)
-	g.work[r.class] -= float64(r.prompt)
-	t := g.tenant(r.tenant)
-	t.waiting[r.class]--
-	t.waitingTokens -= uint32(r.prompt)
+	g.setPending(r, quota.None)
+	g.waits.Class[r.class].Slots--
+	g.waits.Class[r.class].Prefill -= uint32(r.prompt)
 }
 
 func (g *gateway) refuse(r *request, why quota.Reason, after time.Duration) {
 	r.record.Refused, r.record.RetryAfter, r.record.Ended = why, max(after, time.Second), g.fleet.now
 	g.refused[r.class]++
 	g.tenant(r.tenant).refused++
+	g.giveTenant(r, false)
 }
 
 func (g *gateway) expire() {
 	for _, q := range g.queues {
 		q.Expire(int64(g.fleet.now), func(w *quota.Waiter) {
-			r := g.waiting[w]
-			g.giveUp(r, quota.QueueTimeout)
+			r, why := g.waiting[w], quota.QueueTimeout
+			if r.pending != quota.None {
+				why = r.pending
+			}
+			g.giveUp(r, why)
 		})
 	}
 	g.admit()
@@ -302,7 +343,7 @@ func (g *gateway) done(r *request) {
 		return
 	}
 	g.use.Class[r.class].Slots--
-	g.tenant(r.tenant).inUse[r.class]--
+	g.giveTenant(r, true)
 	if !r.first {
 		g.use.Class[r.class].Prefill -= uint32(r.prompt)
 	}
@@ -361,8 +402,8 @@ func (g *gateway) usage() []byte {
 	for c, u := range g.use.Class {
 		total += u.Slots
 		used := wire.Used{
-			Tenant: wire.WholeClass, Class: uint8(c), InUse: u.Slots, Waiting: uint32(g.queues[c].Len()), PrefillTokens: u.Prefill,
-			WaitingTokens: uint32(g.work[c]), Refused: g.refused[c],
+			Tenant: wire.WholeClass, Class: uint8(c), InUse: u.Slots, Waiting: g.waits.Class[c].Slots, PrefillTokens: u.Prefill,
+			WaitingTokens: g.waits.Class[c].Prefill, Refused: g.refused[c], Slots: uint32(wire.WeightOne * g.queues[c].Weight()),
 		}
 		if w := g.queues[c].Oldest(); w != nil {
 			used.OldestWaitMillis = uint32((now - w.Arrived) / int64(time.Millisecond))
@@ -371,20 +412,14 @@ func (g *gateway) usage() []byte {
 	}
 	b = wire.AppendUsed(b, &wire.Used{Tenant: wire.WholeClass, Class: wire.AnyClass, InUse: total, Slots: g.lease.Held(0, now)})
 	for _, index := range sorted(g.tenants) {
-		t := g.tenants[index]
-		for c := range t.inUse {
-			if t.inUse[c] > 0 || t.waiting[c] > 0 {
-				b = wire.AppendUsed(b, &wire.Used{Tenant: index, Class: uint8(c), InUse: t.inUse[c], Waiting: t.waiting[c]})
-			}
-		}
 		if !g.fleet.settings.Tenants[index].Limited() {
 			continue
 		}
-		inUse, waiting := t.total()
+		t := g.tenants[index]
 		c, known := g.lease.Tenant(index, now)
-		if known || inUse > 0 || waiting > 0 {
+		if known || t.inUse > 0 || t.waiting > 0 {
 			b = wire.AppendUsed(b, &wire.Used{
-				Tenant: index, Pool: wire.AnyPool, Class: wire.AnyClass, InUse: inUse, Waiting: waiting, WaitingTokens: t.waitingTokens,
+				Tenant: index, Pool: wire.AnyPool, Class: wire.AnyClass, InUse: t.inUse, Waiting: t.waiting, WaitingTokens: t.waitingTokens,
 				Requests: t.requests, Tokens: t.tokens, Refused: t.refused, Slots: c.Slots,
 			})
 		}
