@@ -56,6 +56,7 @@ func (s *Service) publishLoop(ctx context.Context) {
 func (s *Service) publishEntries(batch *publish.Batch, now time.Time) {
 	batch.Reset()
 	s.index.Drain(func(c index.Change) { batch.Add(c.Fingerprint, c.Holders, c.PoolSize) })
+	s.tiers.Drain(func(key uint64, holders []uint16) { batch.Add(key, holders, math.MaxInt) })
 	if s.table.Apply(batch, now) {
 		t := s.table.Stats()
 		s.log.Info("table grew", "bits", t.Bits, "entries", t.Entries, "epoch", t.Epoch)
@@ -69,7 +70,7 @@ func (s *Service) publishFleet(batch *publish.Batch, now time.Time) {
 	ready, _ := s.fleet.Ready()
 	s.table.SetRoster(s.rosterPayload())
 	s.publishLoads(now)
-	if !ready {
+	if !ready || !s.caughtUp() {
 		return
 	}
 	select {
@@ -166,6 +167,7 @@ func (s *Service) housekeeping(now time.Time) {
 	}
 	s.heal(now)
 	s.housekeepExact(now)
+	s.housekeepTiers()
 	units := map[string]int{}
 	for i := range s.policy.Load().parsed.Pools {
 		name := s.policy.Load().parsed.Pools[i].Name
@@ -196,7 +198,12 @@ func (s *Service) releaseRefs(batch *publish.Batch, now time.Time) {
 	epoch, _, _ := s.table.Position()
 	totals := s.gateways.Totals(now)
 	busy := func(ref uint16) bool { return totals[ref].Requests > 0 }
-	s.resting.Store(int64(s.fleet.Release(s.gateways.Passed(epoch, now), busy, now)))
+	passed := s.gateways.Passed(epoch, now)
+	if !s.alone() {
+		s.releaseAgreed(passed, busy, now)
+		return
+	}
+	s.resting.Store(int64(s.fleet.Release(passed, busy, now)))
 }
 
 // heal starts a new epoch once, some time after a start without state: what

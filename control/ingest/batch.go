@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,79 @@ var errNoGateway = errors.New("batch: no GATEWAY section")
 // Batch applies the frame of one batch and appends the ack frame to out. The
 // error says what is wrong with the frame; nothing was applied then.
 func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.Time, out []byte) ([]byte, error) {
+	b, err := read(frame)
+	if err != nil {
+		return nil, err
+	}
+	in.take(b, false, now)
+	var acked []byte
+	for _, r := range b.chunks {
+		acked = wire.AppendAcked(acked, wire.Acked{Slot: r.slot, Nonce: r.chunk.Nonce, Sequence: r.chunk.Sequence})
+	}
+	var flags uint16
+	if off {
+		flags = wire.FlagOff
+	}
+	out = wire.AppendHeader(out, &wire.Header{Kind: wire.Ack, Wire: b.wire, Flags: flags, Epoch: epoch, From: version, To: version})
+	out = wire.AppendSection(out, wire.SectionAcked, acked)
+	answered, err := in.Admission(b.gateway.Name, b.usage, b.latency, now, out)
+	if err != nil {
+		// The gateway goes on with the lease it has; what else it reported is taken.
+		in.Counters.BadUsage.Add(1)
+		in.Log.Warn("no lease for a gateway", "gateway", b.gateway.Name, "err", err)
+		return out, nil
+	}
+	return answered, nil
+}
+
+// Shared applies a batch that another replica took and has answered.
+func (in *Ingest) Shared(frame []byte, now time.Time) error {
+	b, err := read(frame)
+	if err != nil {
+		return err
+	}
+	in.take(b, true, now)
+	return nil
+}
+
+// ForOthers is what of a batch's frame other replicas need, in frames of at most
+// so many bytes: who reports, its books and its reports. Its admission is the
+// leader's business.
+func ForOthers(frame []byte, most int) (out [][]byte) {
+	head := append([]byte{}, frame[:wire.HeaderBytes]...)
+	var chunks []wire.Section
+	_ = wire.ForEachSection(frame, func(s wire.Section) error { // it was read before
+		switch s.Type {
+		case wire.SectionGateway, wire.SectionInFlight, wire.SectionReady:
+			head = wire.AppendSection(head, s.Type, s.Payload)
+		case wire.SectionReports:
+			chunks = append(chunks, s)
+		}
+		return nil
+	})
+	part := slices.Clone(head)
+	for _, c := range chunks {
+		if len(part) > len(head) && len(part)+wire.SectionHeaderBytes+len(c.Payload) > most {
+			out, part = append(out, part), slices.Clone(head)
+		}
+		part = wire.AppendSection(part, c.Type, c.Payload)
+	}
+	return append(out, part)
+}
+
+// batch is a batch's frame in parts.
+type batch struct {
+	wire     uint8
+	gateway  wire.Gateway
+	inFlight map[uint16]wire.InFlight
+	ready    map[policy.Hash]wire.Ready
+	chunks   []reports
+
+	usage, latency []byte
+}
+
+// read checks the frame of a batch.
+func read(frame []byte) (*batch, error) {
 	header, err := wire.DecodeHeader(frame)
 	if err != nil {
 		return nil, err
@@ -63,41 +137,34 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 	if header.Kind != wire.Batch {
 		return nil, fmt.Errorf("frame: kind %d is not a batch", header.Kind)
 	}
-	var (
-		gateway  wire.Gateway
-		known    bool
-		inFlight map[uint16]wire.InFlight
-		ready    map[policy.Hash]wire.Ready
-		chunks   []reports
-
-		usage, latency []byte
-	)
+	b := &batch{wire: header.Wire}
+	known := false
 	err = wire.ForEachSection(frame, func(s wire.Section) error {
 		var err error
 		switch s.Type {
 		case wire.SectionGateway:
-			gateway, err = wire.DecodeGateway(s.Payload)
+			b.gateway, err = wire.DecodeGateway(s.Payload)
 			known = true
 		case wire.SectionInFlight:
-			inFlight = map[uint16]wire.InFlight{}
+			b.inFlight = map[uint16]wire.InFlight{}
 			err = wire.ForEachInFlight(s.Payload, func(f wire.InFlight) error {
-				inFlight[f.Ref] = f
+				b.inFlight[f.Ref] = f
 				return nil
 			})
 		case wire.SectionReady:
-			ready = map[policy.Hash]wire.Ready{}
+			b.ready = map[policy.Hash]wire.Ready{}
 			err = wire.ForEachReady(s.Payload, func(r wire.Ready) error {
-				ready[r.Hash] = r
+				b.ready[r.Hash] = r
 				return nil
 			})
 		case wire.SectionUsage:
-			usage = s.Payload
+			b.usage = s.Payload
 		case wire.SectionLatency:
-			latency = s.Payload
+			b.latency = s.Payload
 		case wire.SectionReports:
 			var r reports
 			r.slot, r.chunk, r.records, err = wire.DecodeReports(s.Payload)
-			chunks = append(chunks, r)
+			b.chunks = append(b.chunks, r)
 		}
 		return err
 	})
@@ -107,38 +174,26 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 	if !known {
 		return nil, errNoGateway
 	}
+	return b, nil
+}
 
+// take brings a batch to the registry of gateways and its chunks, unless they were
+// heard before, to the index.
+func (in *Ingest) take(b *batch, elsewhere bool, now time.Time) {
 	in.Counters.Batches.Add(1)
-	in.Gateways.saw(&gateway, inFlight, ready, now)
-	queues := in.queues(chunks, now)
-	var acked []byte
-	for _, r := range chunks {
+	in.Gateways.saw(&b.gateway, b.inFlight, b.ready, elsewhere, now)
+	queues := in.queues(b.chunks, now)
+	for _, r := range b.chunks {
 		in.Counters.Chunks.Add(1)
-		acked = wire.AppendAcked(acked, wire.Acked{Slot: r.slot, Nonce: r.chunk.Nonce, Sequence: r.chunk.Sequence})
-		if !in.Gateways.fresh(gateway.Name, r.chunk, now) {
+		if !in.Gateways.fresh(b.gateway.Name, r.chunk, now) {
 			in.Counters.Duplicates.Add(1)
 			continue
 		}
-		if err := in.apply(gateway.Name, r, queues, now); err != nil {
+		if err := in.apply(b.gateway.Name, r, queues, now); err != nil {
 			in.Counters.BadChunks.Add(1)
-			in.Log.Warn("report chunk damaged", "gateway", gateway.Name, "slot", r.slot, "sequence", r.chunk.Sequence, "err", err)
+			in.Log.Warn("report chunk damaged", "gateway", b.gateway.Name, "slot", r.slot, "sequence", r.chunk.Sequence, "err", err)
 		}
 	}
-
-	var flags uint16
-	if off {
-		flags = wire.FlagOff
-	}
-	out = wire.AppendHeader(out, &wire.Header{Kind: wire.Ack, Flags: flags, Epoch: epoch, From: version, To: version})
-	out = wire.AppendSection(out, wire.SectionAcked, acked)
-	answered, err := in.Admission(gateway.Name, usage, latency, now, out)
-	if err != nil {
-		// The gateway goes on with the lease it has; what else it reported is taken.
-		in.Counters.BadUsage.Add(1)
-		in.Log.Warn("no lease for a gateway", "gateway", gateway.Name, "err", err)
-		return out, nil
-	}
-	return answered, nil
 }
 
 type reports struct {

@@ -30,6 +30,8 @@ type Gateway struct {
 	FailedBatches uint64
 	LastSeen      time.Time
 	InFlight      int
+	// Elsewhere: it reports to another replica of control, and has its table.
+	Elsewhere bool
 	// Ready is how far it has the vocabularies of its policy; read only.
 	Ready map[policy.Hash]wire.Ready
 }
@@ -75,8 +77,9 @@ func NewGateways() *Gateways {
 	return &Gateways{byKey: map[gatewayKey]*gateway{}, chunks: map[chunkKey]chunkMark{}}
 }
 
-// saw records a batch. inFlight nil leaves the books as they were.
-func (g *Gateways) saw(w *wire.Gateway, inFlight map[uint16]wire.InFlight, ready map[policy.Hash]wire.Ready, now time.Time) {
+// saw records a batch, which another replica took where elsewhere is set. inFlight
+// nil leaves the books as they were.
+func (g *Gateways) saw(w *wire.Gateway, inFlight map[uint16]wire.InFlight, ready map[policy.Hash]wire.Ready, elsewhere bool, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := gatewayKey{w.Name, w.Nonce}
@@ -100,6 +103,7 @@ func (g *Gateways) saw(w *wire.Gateway, inFlight map[uint16]wire.InFlight, ready
 	gw.Gateway = Gateway{
 		Name: w.Name, Nonce: w.Nonce, Epoch: w.Epoch, Version: w.Version, LiveRows: int(w.LiveRows),
 		FailedBatches: gw.FailedBatches + uint64(w.FailedBatches), LastSeen: now, Ready: ready,
+		Elsewhere: elsewhere,
 	}
 	if inFlight != nil {
 		gw.inFlight = inFlight
@@ -146,7 +150,7 @@ func (g *Gateways) Totals(now time.Time) map[uint16]wire.InFlight {
 // Passed returns the version that every gateway which may still use a table of
 // this epoch has; the largest number when there is no gateway. One that has gone
 // silent counts as it last reported until it is forgotten, one that has a table
-// of another epoch as having none.
+// of another epoch as having none. Those of another replica are that one's.
 func (g *Gateways) Passed(epoch uint64, now time.Time) (version uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,7 +158,7 @@ func (g *Gateways) Passed(epoch uint64, now time.Time) (version uint64) {
 	version = math.MaxUint64
 	for _, gw := range g.byKey {
 		switch {
-		case gw.superseded:
+		case gw.superseded, gw.Elsewhere:
 		case gw.Epoch != epoch:
 			return 0
 		default:

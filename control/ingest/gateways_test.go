@@ -34,7 +34,7 @@ func TestWhatEveryGatewayHasPassed(t *testing.T) {
 	} {
 		g := NewGateways()
 		for _, r := range c.reports {
-			g.saw(&wire.Gateway{Name: r.name, Nonce: r.nonce, Epoch: r.epoch, Version: r.version}, nil, nil, t0.Add(r.at))
+			g.saw(&wire.Gateway{Name: r.name, Nonce: r.nonce, Epoch: r.epoch, Version: r.version}, nil, nil, false, t0.Add(r.at))
 		}
 		if got := g.Passed(epoch, t0.Add(c.now)); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)

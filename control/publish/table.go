@@ -399,6 +399,17 @@ func (t *Table) Position() (epoch, version uint64, off bool) {
 	return t.epoch, t.version, t.off
 }
 
+// Digest is the number of entries and the exclusive or of the digests of all
+// pages: equal for two tables that hold the same.
+func (t *Table) Digest() (entries int, digest uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, d := range t.digests {
+		digest ^= d
+	}
+	return t.entries, digest
+}
+
 // Stats is the size of the table.
 type Stats struct {
 	Epoch, Version uint64
