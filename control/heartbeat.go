@@ -12,6 +12,7 @@ import (
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/heartbeat"
 	"github.com/warmpath/warmpath/control/index"
+	"github.com/warmpath/warmpath/control/share"
 )
 
 // beats is what heartbeats have told of the workers' caches, by ref: another
@@ -34,8 +35,17 @@ type beatCache struct {
 // within that.
 const completeFor = 30 * time.Second
 
-// Heartbeat takes the body of POST /v1/heartbeat in.
+// Heartbeat takes the body of POST /v1/heartbeat in, and tells the other replicas.
 func (s *Service) Heartbeat(body []byte) (api.HeartbeatAnswer, error) {
+	answer, err := s.takeHeartbeat(body)
+	if err == nil && answer.Applied && s.share != nil {
+		s.share.Tell(share.Heartbeat, body)
+	}
+	return answer, err
+}
+
+// takeHeartbeat takes a heartbeat in, whoever heard it.
+func (s *Service) takeHeartbeat(body []byte) (api.HeartbeatAnswer, error) {
 	h, err := heartbeat.Decode(body)
 	if err != nil {
 		s.beats.bad.Add(1)

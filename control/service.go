@@ -24,6 +24,7 @@ import (
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/ingest"
 	"github.com/warmpath/warmpath/control/publish"
+	"github.com/warmpath/warmpath/control/share"
 	"github.com/warmpath/warmpath/control/vocabulary"
 	"github.com/warmpath/warmpath/docs"
 	"github.com/warmpath/warmpath/shared/policy"
@@ -63,6 +64,7 @@ type Service struct {
 	feeds     feeds
 	saved     saveBook
 	unlock    func() // the state file
+	share     *share.Share // nil: there are no other replicas
 	hot       *hotBook
 	young     *youngBook
 	beats     beats
@@ -252,6 +254,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { s.admissionLoop(ctx); return nil })
 	group.Go(func() error { s.eventsLoop(ctx); return nil })
 	group.Go(func() error { s.adaptersLoop(ctx); return nil })
+	group.Go(func() error { return s.shareLoop(ctx) })
 	for _, source := range s.cfg.Sources {
 		group.Go(func() error { return s.follow(ctx, source) })
 	}
@@ -299,6 +302,7 @@ func (s *Service) Batch(frame []byte) ([]byte, error) {
 	ack, err := s.ingest.Batch(frame, epoch, version, off, begin, nil)
 	if err == nil {
 		s.metrics.batchSeconds.Observe(time.Since(begin).Seconds())
+		s.tellBatch(frame)
 		kick(s.dirty)
 	}
 	return ack, err
