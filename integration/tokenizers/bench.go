@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/warmpath/warmpath/integration/guests"
 )
 
 // figure is one cell: CPU time of one thread for one corpus.
@@ -158,15 +160,11 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	hosts, err := guests(ctx, folder, strings.Split(*hostNames, ","))
+	hosts, err := guests.StartAll(ctx, "integration/tokenizers/guest", folder, strings.Split(*hostNames, ","))
 	if err != nil {
 		return err
 	}
-	defer func() {
-		for _, h := range hosts {
-			h.stop()
-		}
-	}()
+	defer guests.StopAll(hosts)
 	if *jsonFile == "-" {
 		stdout = stderr
 	}
@@ -182,7 +180,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 }
 
 // benchOne measures one vocabulary everywhere, its reference beside.
-func (c cache) benchOne(ctx context.Context, v vocabulary, folder string, corpora []string, hosts []*host, result *benchReport) error {
+func (c cache) benchOne(ctx context.Context, v vocabulary, folder string, corpora []string, hosts []*guests.Host, result *benchReport) error {
 	file, err := c.file(ctx, v)
 	if err != nil {
 		return err
@@ -206,20 +204,20 @@ func (c cache) benchOne(ctx context.Context, v vocabulary, folder string, corpor
 	if v.Ranks != "" {
 		kind, theirName = "tiktoken", "tiktoken"
 	}
-	theirs, err := startHost(ctx, theirName, python, script, "bench", kind, file)
+	theirs, err := guests.Start(ctx, theirName, python, script, "bench", kind, file)
 	if err != nil {
 		return err
 	}
-	defer theirs.stop()
-	if line, err := theirs.out.ReadString('\n'); err != nil || strings.TrimSpace(line) != "ready" {
+	defer theirs.Stop()
+	if line, err := theirs.Read(); err != nil || line != "ready" {
 		return fmt.Errorf("%s did not start: %q %w", theirName, line, err)
 	}
 	for _, h := range hosts {
-		a, err := h.ask("load vocab.wpv")
+		a, err := ask(h, "load vocab.wpv")
 		if err != nil {
 			return err
 		}
-		result.Loading = append(result.Loading, loading{v.Name, h.name, a.Bytes, a.HeapBytes, a.EncoderBytes, a.Slices, float64(a.Longest) / 1e6})
+		result.Loading = append(result.Loading, loading{v.Name, h.Name, a.Bytes, a.HeapBytes, a.EncoderBytes, a.Slices, float64(a.Longest) / 1e6})
 	}
 	for _, corpus := range corpora {
 		figures, err := race(corpus, filepath.Join(folder, corpus), hosts, theirs, result.Rounds)
@@ -233,16 +231,16 @@ func (c cache) benchOne(ctx context.Context, v vocabulary, folder string, corpor
 	}
 	for _, h := range hosts {
 		if v.Ranks == "" { // messages end at added tokens, of which a rank file has none
-			a, err := h.ask("memo fresh %d %d 25", 400<<10, 10<<10)
+			a, err := ask(h, "memo fresh %d %d 25", 400<<10, 10<<10)
 			if err != nil {
 				return err
 			}
-			result.FollowUps = append(result.FollowUps, followUp{v.Name, h.name, median(a.Nanos) / 1e6, float64(slices.Min(a.Nanos)) / 1e6, a.IDs})
+			result.FollowUps = append(result.FollowUps, followUp{v.Name, h.Name, median(a.Nanos) / 1e6, float64(slices.Min(a.Nanos)) / 1e6, a.IDs})
 		}
 		for _, kind := range []string{"letters", "same", "two", "spaces", "punctuation"} {
-			p := piece{Vocabulary: v.Name, Host: h.name, Kind: kind}
+			p := piece{Vocabulary: v.Name, Host: h.Name, Kind: kind}
 			for i, scale := range []int{1, 10, 100} {
-				a, err := h.ask("piece %s %d", kind, pieceBytes*scale)
+				a, err := ask(h, "piece %s %d", kind, pieceBytes*scale)
 				if err != nil {
 					return err
 				}
@@ -256,7 +254,7 @@ func (c cache) benchOne(ctx context.Context, v vocabulary, folder string, corpor
 
 // race measures one corpus on every host in turn, rounds times, after a first
 // round that counts for nothing. All must find the same number of ids.
-func race(corpus, path string, hosts []*host, theirs *host, rounds int) ([]figure, error) {
+func race(corpus, path string, hosts []*guests.Host, theirs *guests.Host, rounds int) ([]figure, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -268,15 +266,15 @@ func race(corpus, path string, hosts []*host, theirs *host, rounds int) ([]figur
 		for i := range figures {
 			var a answer
 			if i < len(hosts) {
-				if a, err = hosts[i].ask("encode %s %d", corpus, passes); err != nil {
+				if a, err = ask(hosts[i], "encode %s %d", corpus, passes); err != nil {
 					return nil, err
 				}
-				figures[i].Host, figures[i].Bytes = hosts[i].name, a.Bytes
+				figures[i].Host, figures[i].Bytes = hosts[i].Name, a.Bytes
 			} else {
-				if a, err = theirs.askReference(path); err != nil {
+				if a, err = askReference(theirs, path); err != nil {
 					return nil, err
 				}
-				figures[i].Host, figures[i].Bytes = theirs.name, figures[0].Bytes
+				figures[i].Host, figures[i].Bytes = theirs.Name, figures[0].Bytes
 			}
 			figures[i].Corpus, figures[i].IDs = corpus, a.IDs
 			if a.IDs != figures[0].IDs {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+
+	"github.com/warmpath/warmpath/integration/guests"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -29,7 +31,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, usage)
 		return 2
 	}
-	todo := map[string]func(context.Context, []string, io.Writer, io.Writer) error{"test": runTest, "bench": runBench, "golden": runGolden, "fetch": runFetch, "wazero": runWazero}[args[0]]
+	todo := map[string]func(context.Context, []string, io.Writer, io.Writer) error{"test": runTest, "bench": runBench, "golden": runGolden, "fetch": runFetch, "wazero": guests.RunWazero}[args[0]]
 	if todo == nil {
 		fmt.Fprintf(stderr, "no command %q\n\n%s\n", args[0], usage)
 		return 2

@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/warmpath/warmpath/integration/guests/cputime"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/tokenizer/bpe"
 	"github.com/warmpath/warmpath/tokenizer/prefix"
@@ -114,9 +115,9 @@ func (g *guest) load(path string) (answer, error) {
 	}
 	a := answer{Bytes: len(file)}
 	timed := func(f func() error) error {
-		start := cpu()
+		start := cputime.Nanos()
 		err := f()
-		spent := cpu() - start
+		spent := cputime.Nanos() - start
 		a.Slices++
 		a.Longest = max(a.Longest, spent)
 		return err
@@ -155,12 +156,12 @@ func (g *guest) encode(path string, passes int) (answer, error) {
 	}
 	for range passes {
 		a.IDs = 0
-		start := cpu()
+		start := cputime.Nanos()
 		for _, text := range texts {
 			g.ids, _ = g.plain.Encode(g.ids[:0], text, bpe.Options{})
 			a.IDs += len(g.ids)
 		}
-		a.Nanos = append(a.Nanos, cpu()-start)
+		a.Nanos = append(a.Nanos, cputime.Nanos()-start)
 	}
 	return a, nil
 }
@@ -191,9 +192,9 @@ func (g *guest) piece(kind string, n int) (answer, error) {
 	a := answer{Bytes: n}
 	for range 3 {
 		var r bpe.Result
-		start := cpu()
+		start := cputime.Nanos()
 		g.ids, r = g.plain.Encode(g.ids[:0], text, bpe.Options{})
-		a.Nanos = append(a.Nanos, cpu()-start)
+		a.Nanos = append(a.Nanos, cputime.Nanos()-start)
 		a.IDs, a.Exhausted = len(g.ids), r.Exhausted
 	}
 	return a, nil
@@ -228,10 +229,10 @@ func (g *guest) memo(path string, history, fresh, times int) (answer, error) {
 	for i := range times {
 		at := i * (len(rest) - fresh) / times
 		body = append(body[:known], bytes.ToValidUTF8(rest[at:at+fresh], nil)...)
-		start := cpu()
+		start := cputime.Nanos()
 		r := g.known.Chain(&g.chain, g.enc, prefix.Prompt{Text: body, Ends: ends})
 		g.chain.Finish()
-		a.Nanos = append(a.Nanos, cpu()-start)
+		a.Nanos = append(a.Nanos, cputime.Nanos()-start)
 		a.IDs = r.Tokens
 	}
 	return a, nil
