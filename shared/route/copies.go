@@ -11,8 +11,10 @@ import (
 // something else out. Two kinds of copies are wanted: of a hot prefix at its homes, and those that
 // fill a cache which is empty.
 
-// miss is the price of own seconds of prefill behind wait seconds of others'. A home is not
-// charged for the copy that it is to get. A young worker has room for copies, and its first
+// miss is the price of own seconds of prefill behind wait seconds of others'. A home pays nothing
+// for the copy that it is to get: control has decided that it shall be made, and as long as one
+// home lacks it, it has none of the prefix's requests, all else drifts there, and conversations
+// leave their caches for it. What waits there keeps all others away meanwhile. A young worker has room for copies, and its first
 // requests compute everything: there the price is that of the time to the first token, which
 // grows with its square, so that it gets the requests that it answers soon, and no queue. All that
 // it gets is work, so its recent work says nothing.
@@ -20,7 +22,7 @@ func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	s, weight := &c.d.seen[i], c.rule.MissWeight
 	price := (1 + weight) * own
 	if s.home {
-		price -= weight * float64(max(0, min(c.hot, c.req.PromptTokens)-s.credited)) / rate
+		price -= (1 + weight) * float64(max(0, min(c.hot, c.req.PromptTokens)-s.credited)) / rate
 	}
 	if youth := c.youth(i); youth > 0 {
 		first := wait + own

@@ -19,8 +19,9 @@ const defaultPrefillRate = 10_000
 //
 // but for the homes of hot prefixes and for workers that have just come, see miss.
 //
-// Every term is continuous: no switch, so no herd at a switch's edge. Candidates are the holders
-// of the longest match, the homes of the hot prefix, and a random part of the others.
+// Every term is continuous: no switch, so no herd at a switch's edge. Candidates are a random part
+// of the holders of the longest match, of one or two both, and a random part of the others: many
+// gateways that see the same best worker, a moment late, all send there.
 func (c *chooser) cost() (int, Why) {
 	if !c.priced { // else the second choice
 		c.priced = true
@@ -41,26 +42,35 @@ func (c *chooser) cost() (int, Why) {
 	return best, WhyCostMiss
 }
 
-// draw marks the candidates.
+// draw marks the candidates: young workers, homes without a copy, and by chance a part of those
+// with the longest match and of the others.
 func (c *chooser) draw() {
 	order := c.byRef()
 	top := c.longest(math.MaxInt)
-	rest := order[:0]
+	longest := func(s *seen) bool { return top > 0 && s.credited == top }
 	for _, i := range order {
 		s := &c.d.seen[i]
-		s.terms = Terms{Seen: top > 0 && s.credited == top || s.home || c.youth(int(i)) > 0}
-		if !s.terms.Seen {
-			rest = append(rest, i)
+		s.terms = Terms{Seen: c.youth(int(i)) > 0 || s.home && !longest(s)}
+	}
+	c.drawPart(order, longest)
+	c.drawPart(order, func(s *seen) bool { return !longest(s) })
+}
+
+// drawPart marks a part of the workers for which ok holds and that aren't marked, two at least: one
+// is no choice. order is put in another order.
+func (c *chooser) drawPart(order []int32, ok func(s *seen) bool) {
+	n := 0
+	for at, i := range order {
+		if s := &c.d.seen[i]; !s.terms.Seen && ok(s) {
+			order[n], order[at] = order[at], order[n]
+			n++
 		}
 	}
-	want := int(math.Ceil(c.rule.Sample * float64(len(rest))))
-	if want == 1 && len(rest) > 1 {
-		want = 2 // one is no choice
-	}
-	for n := range want {
-		at := n + c.rng.IntN(len(rest)-n)
-		rest[n], rest[at] = rest[at], rest[n]
-		c.d.seen[rest[n]].terms.Seen = true
+	want := min(n, max(2, int(math.Ceil(c.rule.Sample*float64(n)))))
+	for k := range want {
+		at := k + c.rng.IntN(n-k)
+		order[k], order[at] = order[at], order[k]
+		c.d.seen[order[k]].terms.Seen = true
 	}
 }
 

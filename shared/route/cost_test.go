@@ -193,3 +193,25 @@ func BenchmarkChooseCost64(b *testing.B) {
 		Choose(req, v, 0, rng, &d)
 	}
 }
+
+// One holder, or two, are always looked at; of many a part, so that not all gateways send to the one
+// that seemed best a moment ago.
+func TestOfManyHoldersAPartIsLookedAt(t *testing.T) {
+	for _, c := range []struct{ holders, want int }{{1, 1}, {2, 2}, {3, 2}, {20, 5}} {
+		v := priced(40)
+		v.Pool.Policy.Sample = 0.25
+		req := long()
+		for ref := range c.holders {
+			req.Matches = append(req.Matches, holds(uint16(ref+1), 2048))
+		}
+		seen := 0
+		for _, x := range choose(req, v).Candidates {
+			if x.Terms.Seen && x.CreditedTokens > 0 {
+				seen++
+			}
+		}
+		if seen != c.want {
+			t.Errorf("%d of %d holders are looked at, want %d", seen, c.holders, c.want)
+		}
+	}
+}

@@ -147,6 +147,9 @@ type Request struct {
 	PromptTokens int
 	// Matches from table.Lookup, any order. Refs that are not in the View are ignored.
 	Matches []table.Match
+	// SlowMatches are the longest prefixes that workers have in any memory, some of it not the
+	// GPU's: what is beyond the worker's match counts by the pool's SlowCredit.
+	SlowMatches []table.Match
 	// Checkpoints of the prompt, ascending: its hot prefix is found by them, and where an answer
 	// follows a match. nil for not known.
 	Checkpoints []fingerprint.Checkpoint
@@ -231,7 +234,7 @@ func (l Left) String() string {
 type Candidate struct {
 	Ref            uint16
 	Left           Left
-	MatchedTokens  int     // usable match, whole blocks, before trust
+	MatchedTokens  int     // usable match, whole blocks and what slow ones are worth, before trust
 	CreditedTokens int     // after trust: what counted
 	Load           float64 // brought to now
 	ReportedLoad   float64

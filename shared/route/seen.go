@@ -157,33 +157,44 @@ func fixed(f float64) int64 {
 }
 
 // credit fills in the usable match of every worker, and what it is worth by trust and by what is
-// announced to go.
+// announced to go. A token in slower memory counts as a part of one.
 func (c *chooser) credit() {
+	c.readTurns()
+	for _, m := range c.req.Matches {
+		if i := c.at(m.Ref); i >= 0 && m.Ref != 0 {
+			s := &c.d.seen[i]
+			s.matched = max(s.matched, c.usable(i, c.withAnswer(m.Units)))
+		}
+	}
+	for _, m := range c.req.SlowMatches {
+		if i := c.at(m.Ref); i >= 0 && m.Ref != 0 {
+			s := &c.d.seen[i]
+			s.matched += int(c.view.Pool.SlowCredit * float64(max(0, c.usable(i, m.Units)-s.matched)))
+		}
+	}
 	table := 1.0
 	if !c.view.Fresh {
 		table = max(0, 1-float64(c.elapsed)/float64(staleTrust))
 	}
-	c.readTurns()
-	for _, m := range c.req.Matches {
-		i := c.at(m.Ref)
-		if i < 0 || m.Ref == 0 {
-			continue
-		}
+	for i := range c.view.Workers {
 		w, s := &c.view.Workers[i], &c.d.seen[i]
-		matched := usable(c.withAnswer(m.Units), c.req.PromptTokens, w.BlockTokens)
-		if matched <= s.matched {
+		if s.matched == 0 {
 			continue
 		}
-		s.matched = matched
 		trust := w.Trust * table
 		if left := w.EvictFor - c.elapsed; left > 0 {
 			near := 1 - min(float64(left)/float64(evictNotice), 1)
 			trust *= 1 - min(max(w.EvictShare, 0), 1)*near
 		}
 		if trust > 0 {
-			s.credited = int(float64(matched) * min(trust, 1))
+			s.credited = int(float64(s.matched) * min(trust, 1))
 		}
 	}
+}
+
+// usable is how much of a match worker i need not compute.
+func (c *chooser) usable(i int, units uint32) int {
+	return usable(units, c.req.PromptTokens, c.view.Workers[i].BlockTokens)
 }
 
 // explain writes one record per worker.

@@ -23,6 +23,39 @@ func TestLongestMatchWinsWhateverTheOrder(t *testing.T) {
 	}
 }
 
+func TestATokenInSlowerMemoryCountsAsAPartOfOne(t *testing.T) {
+	v := fleet(4, policy.Threshold)
+	v.Pool.SlowCredit = 0.5
+	for _, c := range []struct {
+		name        string
+		match, slow []table.Match
+		best        uint16
+		tokens      int
+	}{
+		{"more than a miss", nil, []table.Match{holds(3, 2048)}, 3, 1024},
+		{"less than the GPU's", []table.Match{holds(2, 2048)}, []table.Match{holds(3, 2048)}, 2, 2048},
+		{"twice as many", []table.Match{holds(2, 1024)}, []table.Match{holds(3, 3072)}, 3, 1536},
+		{"behind what is on the GPU", []table.Match{holds(2, 2048), holds(3, 1024)}, []table.Match{holds(3, 4096)}, 3, 2560},
+		{"nothing beyond it", []table.Match{holds(2, 2048)}, []table.Match{holds(2, 1024)}, 2, 2048},
+		{"somebody who isn't there", []table.Match{holds(2, 2048)}, []table.Match{holds(9, 4096)}, 2, 2048},
+	} {
+		req := long(c.match...)
+		req.SlowMatches = c.slow
+		if c.name == "behind what is on the GPU" {
+			req.PromptTokens = 8192
+		}
+		if d := choose(req, v); d.Best != c.best || d.MatchedTokens != c.tokens {
+			t.Errorf("%s: %d with %d tokens, want %d with %d", c.name, d.Best, d.MatchedTokens, c.best, c.tokens)
+		}
+	}
+	v.Pool.SlowCredit = 0
+	req := long(holds(2, 512))
+	req.SlowMatches = []table.Match{holds(3, 4096)}
+	if d := choose(req, v); d.Best != 2 {
+		t.Errorf("without credit: %d", d.Best)
+	}
+}
+
 func TestThresholdStepByStep(t *testing.T) {
 	for _, c := range []struct {
 		name    string
