@@ -116,14 +116,14 @@ func (s *Service) publishAdapters(serving map[string]adapters.Served) {
 // serve. Names that the policy itself says something about stay as it says.
 // Requires policyMu.
 func (s *Service) policyText(d *document) []byte {
-	text, set, err := d.withServed(s.adapted)
+	text, set, err := d.withServed(s.adapted, s.tiered)
 	if err != nil {
 		s.log.Warn("adapters are left out of the policy", "err", err)
 		base := maps.Clone(s.adapted)
 		for pool, served := range base {
 			base[pool] = adapters.Served{Base: served.Base}
 		}
-		if text, set, err = d.withServed(base); err != nil {
+		if text, set, err = d.withServed(base, s.tiered); err != nil {
 			text, set = d.text, d.parsed
 		}
 	}
@@ -132,10 +132,10 @@ func (s *Service) policyText(d *document) []byte {
 }
 
 // withServed is d.text with what the workers of its pools serve: adapters with
-// their generations and, for a pool with "*", the names of its base model. A name
-// that another pool names is left out; of two pools with the same adapter the
-// first has it.
-func (d *document) withServed(serving map[string]adapters.Served) ([]byte, *policy.Set, error) {
+// their generations, for a pool with "*" the names of its base model, and the
+// credit of slower memory where they use any. A name that another pool names is
+// left out; of two pools with the same adapter the first has it.
+func (d *document) withServed(serving map[string]adapters.Served, tiered map[string]bool) ([]byte, *policy.Set, error) {
 	named := map[string]int{} // the pool that a name is of
 	for i := range d.parsed.Pools {
 		for _, m := range d.parsed.Pools[i].Models {
@@ -173,11 +173,16 @@ func (d *document) withServed(serving map[string]adapters.Served) ([]byte, *poli
 				generations[a.Name] = a.Generation()
 			}
 		}
-		if len(models) == len(own.Models) && len(served.Adapters) == 0 {
+		_, said := pool["slow_credit"]
+		credit := tiered[own.Name] && !said
+		if len(models) == len(own.Models) && len(served.Adapters) == 0 && !credit {
 			continue
 		}
 		pools[i] = maps.Clone(pool)
 		pools[i]["models"], pools[i]["adapters"] = models, generations
+		if credit {
+			pools[i]["slow_credit"] = slowCredit
+		}
 		changed = true
 	}
 	if !changed {

@@ -12,6 +12,7 @@ import (
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/kvevents"
+	"github.com/warmpath/warmpath/control/tiers"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/tokenizer/vocab"
 )
@@ -122,6 +123,7 @@ func (s *Service) followEvents(ctx context.Context) {
 			}
 			delete(s.feeds.byRef, ref)
 			s.index.Reporting(ref, false, time.Now())
+			s.tiers.Forget(ref)
 			kick(s.dirty)
 		}
 	}
@@ -179,7 +181,7 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 	s.policyMu.Lock()
 	generations := s.generations(f.key.address, f.key.generation, f.key.pool)
 	s.policyMu.Unlock()
-	told := &sink{index: s.index, ref: f.key.ref}
+	told := &sink{index: s.index, tiers: s.tiers, ref: f.key.ref}
 	var union *kvevents.Union
 	if len(endpoints) > 1 {
 		union = kvevents.NewUnion(told)
@@ -243,6 +245,7 @@ func (f *feed) discover(ctx context.Context, s *Service, client *http.Client) []
 // sink carries what a map learns to the index.
 type sink struct {
 	index     *index.Index
+	tiers     *tiers.Book
 	ref       uint16
 	recalling bool // what is told was saved before a restart. Before the sources run
 }
@@ -254,8 +257,13 @@ func (k *sink) Hold(path []fingerprint.Checkpoint) {
 	}
 	k.index.Report(k.ref, path, time.Now())
 }
-func (k *sink) Drop(fp uint64) { k.index.Withdraw(k.ref, fp, time.Now()) }
-func (k *sink) Clear()         { k.index.WithdrawAll(k.ref) }
+func (k *sink) Drop(fp uint64)          { k.index.Withdraw(k.ref, fp, time.Now()) }
+func (k *sink) Slow(fp uint64, on bool) { k.tiers.Set(k.ref, fp, on) }
+
+func (k *sink) Clear() {
+	k.index.WithdrawAll(k.ref)
+	k.tiers.Forget(k.ref)
+}
 
 // eventStatus is what the status says of a worker's events, nil when they aren't
 // followed. Sums are over its ranks.
@@ -298,6 +306,7 @@ func (s *Service) eventStatus(w *discovery.Worker, now time.Time) *api.Events {
 		out.FailedReplays += st.FailedReplays
 		out.Blocks += st.Map.Blocks
 		out.Held += st.Map.Held
+		out.Slow += st.Map.Slow
 		out.UnknownParents += st.Map.UnknownParent
 		out.Untranslated += st.Map.Untranslated
 		out.OtherGroups += st.Map.OtherGroup

@@ -113,8 +113,9 @@ func serveOn(t *testing.T, transport announcing, cfg Config) *bench {
 	return b
 }
 
-// eventBatch is [ts, [event], rank] as SGLang and vLLM up to 0.23 write it.
-func eventBatch(ts float64, event []any) []byte {
+// eventBatch is [ts, [event], rank]; an event is an array as SGLang and vLLM up to
+// 0.23 write it, or a map.
+func eventBatch(ts float64, event any) []byte {
 	b, err := msgp.AppendIntf(nil, []any{ts, []any{event}, 0})
 	if err != nil {
 		panic(err)

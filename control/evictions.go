@@ -51,8 +51,10 @@ func (s *Service) removals(w *discovery.Worker) (removed, capacity float64) {
 		f.mu.Unlock()
 		for _, source := range sources {
 			// What a replay told is of any time; it would look like all of it at once.
+			// What lies in slower memory too isn't lost, and what goes from there makes
+			// room for what the GPU gives up: a large host cache turns over all the time.
 			st := source.Status()
-			removed += float64(st.Map.Removed-st.RemovedLate) * float64(st.Map.BlockTokens)
+			removed += float64(st.Map.Evicted-st.EvictedLate) * float64(st.Map.BlockTokens)
 		}
 	case w.Load.RemovalsKnown:
 		removed = w.Load.RemovedTokens

@@ -19,6 +19,7 @@ import (
 	"github.com/warmpath/warmpath/control/eviction"
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/kvevents"
+	"github.com/warmpath/warmpath/control/tiers"
 )
 
 func TestAMassEvictionSinksTheWorthOfACacheUntilItIsOver(t *testing.T) {
@@ -139,7 +140,7 @@ func TestOldRemovalsInAReplayAreNoMassEviction(t *testing.T) {
 	told := make(chan struct{}, 16)
 	source := kvevents.NewSource(
 		kvevents.Endpoint{Events: "tcp://" + p.listener.Addr().String(), Replay: "tcp://" + replaying(t, old), Topic: "kv"},
-		kvevents.Config{Pool: "default"}, &sink{index: x, ref: 1}, func() { told <- struct{}{} }, slog.New(slog.DiscardHandler))
+		kvevents.Config{Pool: "default"}, &sink{index: x, tiers: tiers.New(), ref: 1}, func() { told <- struct{}{} }, slog.New(slog.DiscardHandler))
 	s := &Service{feeds: feeds{byRef: map[uint16]*feed{1: {sources: []followed{{source, "one"}}}}}}
 	w := discovery.Worker{Spec: discovery.Spec{CapacityTokens: 1000}, Ref: 1}
 	var d eviction.Detector
@@ -167,13 +168,35 @@ func TestOldRemovalsInAReplayAreNoMassEviction(t *testing.T) {
 	if n := notice(); n.Active() {
 		t.Errorf("a replay of %d removals: %+v", turns*blocks, n)
 	}
-	// What goes now is noticed: 128 tokens in a second of a cache of 256.
+	// A cache on CPU that turns over is no eviction, nor is what moves there.
+	seq := 2 * turns
+	tell := func(batches ...[]byte) {
+		for _, b := range batches {
+			p.send(zmq4.NewMsgFrom([]byte("kv@x"), binary.BigEndian.AppendUint64(nil, uint64(seq)), b))
+			seq++
+			<-told
+		}
+	}
 	w.CapacityTokens = 256
 	<-p.joined
-	for i, b := range live {
-		p.send(zmq4.NewMsgFrom([]byte("kv@x"), binary.BigEndian.AppendUint64(nil, uint64(2*turns+i)), b))
-		<-told
+	for i := range 8 {
+		hashes, tokens := make([]any, blocks), make([]any, blocks*size)
+		for k := range hashes {
+			hashes[k] = 100_000 + i*blocks + k
+		}
+		for k := range tokens {
+			tokens[k] = i*len(tokens) + k
+		}
+		tell(eventBatch(1000+float64(i), []any{"BlockStored", hashes, nil, tokens, size, nil, "CPU"}),
+			eventBatch(1000+float64(i), []any{"BlockStored", hashes, nil, tokens, size, nil, "GPU"}),
+			eventBatch(1000+float64(i), []any{"BlockRemoved", hashes, "GPU"}),
+			eventBatch(1000+float64(i), []any{"BlockRemoved", hashes, "CPU"}))
+		if n := notice(); n.Active() {
+			t.Fatalf("after %d of 8 prompts that went by way of the CPU: %+v", i, n)
+		}
 	}
+	// What goes now is noticed: 128 tokens in a second of a cache of 256.
+	tell(live...)
 	if n := notice(); !n.Active() {
 		t.Error("removals that are told as they happen are not noticed")
 	}

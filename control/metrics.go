@@ -123,7 +123,8 @@ var (
 	descParity       = desc("tokenizer_parity", "1: the worker has shown the same tokens as ours; 0: not known; -1: others.", "pool", "worker")
 	descFile         = desc("vocabulary_file_good", "1 while the file that the pool's vocabulary was read from is still there and good.", "pool")
 	descReady        = desc("vocabulary_ready_gateways", "Live gateways whose VMs have all loaded the pool's vocabulary.", "pool")
-	descEventBlocks  = desc("kv_event_blocks", "Blocks that the worker's KV events say it holds, with all before them.", "worker")
+	descEventBlocks  = desc("kv_event_blocks", "Blocks that the worker's KV events say it holds on the GPU, with all before them.", "worker")
+	descEventSlow    = desc("kv_event_slow_blocks", "Blocks that it has with all before them, some of it on CPU or disk alone.", "worker")
 	descEventAge     = desc("kv_event_age_seconds", "Age of the worker's last batch of KV events; -1 none yet.", "worker")
 	descEventUp      = desc("kv_events_connected", "1 while the events of all ranks of the worker are followed.", "worker")
 	descEventCounts  = desc("kv_events_total", "Batches and what became of them, by kind.", "worker", "kind")
@@ -197,6 +198,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		gauge(descEventBlocks, float64(e.Held), worker)
+		gauge(descEventSlow, float64(e.Slow), worker)
 		gauge(descEventAge, e.Age, worker)
 		gauge(descEventUp, truth(e.Source == "connected"), worker)
 		for _, k := range []struct {

@@ -25,6 +25,7 @@ import (
 	"github.com/warmpath/warmpath/control/ingest"
 	"github.com/warmpath/warmpath/control/publish"
 	"github.com/warmpath/warmpath/control/share"
+	"github.com/warmpath/warmpath/control/tiers"
 	"github.com/warmpath/warmpath/control/vocabulary"
 	"github.com/warmpath/warmpath/docs"
 	"github.com/warmpath/warmpath/shared/policy"
@@ -58,12 +59,14 @@ type Service struct {
 	adapters  *adapters.Book
 	adapted   map[string]adapters.Served // by pool. Under policyMu
 	inForce   *policy.Set                // the policy with them. Under policyMu
+	tiers     *tiers.Book
+	tiered    map[string]bool // pools with prefixes in slower memory. Under policyMu
 	parity    parityBook
 	quota     quotaBook
 	admission *admission.Admission
 	feeds     feeds
 	saved     saveBook
-	unlock    func() // the state file
+	unlock    func()       // the state file
 	share     *share.Share // nil: there are no other replicas
 	hot       *hotBook
 	young     *youngBook
@@ -110,7 +113,7 @@ func New(cfg Config) (_ *Service, err error) {
 		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
-		hot: newHotBook(now), young: newYoungBook(),
+		hot: newHotBook(now), young: newYoungBook(), tiers: tiers.New(), tiered: map[string]bool{},
 	}
 	s.lists = newLists(&s.cfg)
 	cfg.Publish.Value = s.index.Value
@@ -492,6 +495,7 @@ func (s *Service) ResetIndex() {
 	s.index.Clear()
 	s.restartFeeds()
 	s.index.Drain(func(index.Change) {})
+	s.tiers.Drain(func(uint64, []uint16) {})
 	s.learning.Store(false)
 	s.table.KeepUntil(time.Time{})
 	s.table.Clear(time.Now())

@@ -198,6 +198,7 @@ type Events struct {
 	FailedReplays  uint64  `json:"failed_replays"`
 	Blocks         int     `json:"blocks"`
 	Held           int     `json:"held"`
+	Slow           int     `json:"slow"`
 	BlockTokens    int     `json:"block_tokens"`
 	UnknownParents uint64  `json:"unknown_parents"`
 	Untranslated   uint64  `json:"untranslated"`

@@ -19,8 +19,9 @@ func (h held) Hold(path []fingerprint.Checkpoint) {
 		h[c] = true
 	}
 }
-func (h held) Drop(uint64) {}
-func (h held) Clear()      { clear(h) }
+func (h held) Drop(uint64)     {}
+func (h held) Clear()          { clear(h) }
+func (held) Slow(uint64, bool) {}
 
 // A token list tells the same as the KV events of an engine that stores it: two
 // implementations, one table.

@@ -44,10 +44,9 @@ func (m *Map) number(name string) int {
 // SetAdapters says which generation of each adapter the engine has now, 0 for
 // those that aren't named. What is cached of another one stays where it is, and
 // an engine that gets the old weights back goes on hitting it, but until then it
-// is not held.
-func (m *Map) SetAdapters(generations map[string]uint64) {
+// is not held. It reports whether that changes anything.
+func (m *Map) SetAdapters(generations map[string]uint64) (changed bool) {
 	m.generations = maps.Clone(generations)
-	changed := false
 	for i := 1; i < len(m.adapters); i++ {
 		a := &m.adapters[i]
 		was := a.current
@@ -55,18 +54,33 @@ func (m *Map) SetAdapters(generations map[string]uint64) {
 		changed = changed || a.current != was
 	}
 	if !changed {
-		return
+		return false
 	}
 	for root := range m.roots {
 		n := m.nodes.at(root)
 		switch current := m.current(root); {
-		case !current && n.flags&held != 0:
-			m.unhold(root)
-		case current && n.flags&held == 0 && n.media&m.cfg.Media != 0:
-			m.hold(root)
+		case !current && n.flags&kept != 0:
+			m.unkeep(root)
+			if n.flags&held != 0 {
+				m.unhold(root)
+			}
+		case current && n.flags&kept == 0:
+			m.begin(root)
 		}
 	}
 	m.flush()
+	return true
+}
+
+// begin holds and keeps what there is from the first block of a prompt on.
+func (m *Map) begin(root uint32) {
+	n := m.nodes.at(root)
+	if n.media&GPU != 0 {
+		m.hold(root)
+	}
+	if n.media != 0 {
+		m.keep(root)
+	}
 }
 
 // current tells whether the first block of a prompt is of the weights that the

@@ -72,6 +72,7 @@ type nobody struct{}
 func (nobody) Hold([]fingerprint.Checkpoint) {}
 func (nobody) Drop(uint64)                   {}
 func (nobody) Clear()                        {}
+func (nobody) Slow(uint64, bool)             {}
 
 // traffic is batches of the recorded shape: one prompt of 30 blocks of 32 (or
 // the size given) tokens each, and once 60,000 blocks are stored one removal per
@@ -114,6 +115,7 @@ type indexed struct{ *index.Index }
 func (x indexed) Hold(path []fingerprint.Checkpoint) { x.Report(1, path, benchTime) }
 func (x indexed) Drop(fp uint64)                     { x.Withdraw(1, fp, benchTime) }
 func (x indexed) Clear()                             { x.WithdrawAll(1) }
+func (indexed) Slow(uint64, bool)                    {}
 
 var benchTime = time.Unix(1_800_000_000, 0)
 

@@ -16,6 +16,9 @@ type Sink interface {
 	Hold(path []fingerprint.Checkpoint)
 	// Drop: it no longer holds this checkpoint, nor any beyond it.
 	Drop(fingerprint uint64)
+	// Slow: it has all up to this checkpoint, some of it in slower memory alone; or
+	// that is over.
+	Slow(fingerprint uint64, on bool)
 	// Clear: it holds nothing.
 	Clear()
 }
@@ -25,9 +28,6 @@ type Config struct {
 	Pool string
 	// TurnEnds are the token ids that end a turn.
 	TurnEnds []uint32
-	// Media count as held; GPU when 0. The table doesn't tell media apart, so
-	// only what costs nothing to use should count.
-	Media Medium
 	// MaxBlocks bounds the map; 4 Mi.
 	MaxBlocks int
 	// MaxAside bounds the tokens of blocks whose parent isn't known yet; 1 Mi.
@@ -37,6 +37,7 @@ type Config struct {
 // Counts of events, since the Map was made, and of blocks, now.
 type Counts struct {
 	Stored, Removed, Cleared uint64 // blocks stored and removed, clears
+	Evicted                  uint64 // of Removed: from the GPU, and in no other memory
 	OtherGroup               uint64 // events of cache groups that aren't full attention
 	BadShape                 uint64 // events whose tokens, hashes and block size contradict each other
 	Untranslated             uint64 // blocks that gateways have no fingerprints for: images, nameless adapters
@@ -49,6 +50,7 @@ type Counts struct {
 
 	Blocks, Held, Gone, Aside int // known; held with all before them; removed with blocks behind; waiting for a parent
 	CPU, Disk                 int // blocks that lie there too, or only there
+	Slow                      int // blocks that are there with all before them, not all of it on the GPU
 	BlockTokens               int
 }
 
@@ -65,7 +67,9 @@ type Map struct {
 	aside  aside
 	// inside counts the held blocks that complete a checkpoint before their own
 	// end: prompts that part behind it have a block each, and both complete it.
-	inside map[uint64]uint32
+	inside inside
+	// insideSlow counts the slow ones.
+	insideSlow inside
 
 	adapters    []adapter
 	generations map[string]uint64 // of adapters, now
@@ -79,10 +83,9 @@ type Map struct {
 
 // NewMap returns an empty map that tells sink what it learns.
 func NewMap(cfg Config, sink Sink) *Map {
-	cfg.Media = cmp.Or(cfg.Media, GPU)
 	cfg.MaxBlocks = cmp.Or(cfg.MaxBlocks, 4<<20)
 	cfg.MaxAside = cmp.Or(cfg.MaxAside, 1<<20)
-	return &Map{cfg: cfg, sink: sink, group: -1}
+	return &Map{cfg: cfg, sink: sink, group: -1, inside: inside{}, insideSlow: inside{}}
 }
 
 // Apply takes the events of a batch in, in order.
@@ -103,8 +106,8 @@ func (m *Map) Apply(b *Batch) {
 // Clear forgets every block.
 func (m *Map) Clear() {
 	counts := m.counts
-	*m = Map{cfg: m.cfg, sink: m.sink, group: m.group, generations: m.generations}
-	counts.Blocks, counts.Held, counts.Gone, counts.Aside, counts.CPU, counts.Disk = 0, 0, 0, 0, 0, 0
+	*m = Map{cfg: m.cfg, sink: m.sink, group: m.group, generations: m.generations, inside: inside{}, insideSlow: inside{}}
+	counts.Blocks, counts.Held, counts.Gone, counts.Aside, counts.CPU, counts.Disk, counts.Slow = 0, 0, 0, 0, 0, 0, 0
 	m.counts = counts
 	m.sink.Clear()
 }
@@ -118,7 +121,7 @@ func (m *Map) Counts() Counts {
 
 // Bytes is the memory of the blocks.
 func (m *Map) Bytes() int64 {
-	return m.nodes.bytes(40) + m.points.bytes(16) + m.tokens.bytes() + 4*int64(len(m.byHash.slots)) + 8*int64(m.aside.tokens) + 32*int64(len(m.inside))
+	return m.nodes.bytes(40) + m.points.bytes(16) + m.tokens.bytes() + 4*int64(len(m.byHash.slots)) + 8*int64(m.aside.tokens) + 32*int64(len(m.inside)+len(m.insideSlow))
 }
 
 func (m *Map) store(e *Event) {
@@ -253,8 +256,11 @@ func (m *Map) put(id uint32, medium Medium) {
 	}
 	m.countMedia(n.media, n.media|medium)
 	n.media |= medium
-	if n.flags&held == 0 && n.media&m.cfg.Media != 0 && m.follows(id) {
+	if n.flags&held == 0 && n.media&GPU != 0 && m.follows(id, held) {
 		m.hold(id)
+	}
+	if n.flags&kept == 0 && m.follows(id, kept) {
+		m.keep(id)
 	}
 }
 
@@ -267,30 +273,46 @@ func (m *Map) countMedia(from, to Medium) {
 	}
 }
 
-// follows tells whether all before a block is held: behind the salt, that it is
-// of the weights that the engine has now.
-func (m *Map) follows(id uint32) bool {
+// follows tells whether all before a block is held, or kept: behind the salt,
+// that it is of the weights that the engine has now.
+func (m *Map) follows(id uint32, flag uint8) bool {
 	if parent := m.nodes.at(id).parent; parent != 0 {
-		return m.nodes.at(parent).flags&held != 0
+		return m.nodes.at(parent).flags&flag != 0
 	}
 	return m.current(id)
 }
 
 // hold marks a block and what hangs on it as held, and collects the paths.
 func (m *Map) hold(id uint32) {
+	m.spread(id, func(n *node) bool { return n.media&GPU != 0 && n.flags&held == 0 }, func(id uint32, n *node) {
+		n.flags |= held
+		m.counts.Held++
+		for at := n.points; at != 0; at = m.points.at(at).next {
+			m.complete(m.inside, id, *m.points.at(at))
+		}
+		m.tell(id)
+		m.slowed(id)
+	})
+}
+
+// keep marks a block and what hangs on it as kept.
+func (m *Map) keep(id uint32) {
+	m.spread(id, func(n *node) bool { return n.media != 0 && n.flags&kept == 0 }, func(id uint32, n *node) {
+		n.flags |= kept
+		m.slowed(id)
+	})
+}
+
+// spread visits a block and those behind it for as far as they are of the kind.
+func (m *Map) spread(id uint32, kind func(*node) bool, visit func(uint32, *node)) {
 	stack := append(m.stack[:0], id)
 	for len(stack) > 0 {
 		id = stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		n := m.nodes.at(id)
-		n.flags |= held
-		m.counts.Held++
-		for at := n.points; at != 0; at = m.points.at(at).next {
-			m.complete(id, *m.points.at(at))
-		}
-		m.tell(id)
+		visit(id, n)
 		for c := n.child; c != 0; c = m.nodes.at(c).next {
-			if k := m.nodes.at(c); k.media&m.cfg.Media != 0 && k.flags&held == 0 {
+			if kind(m.nodes.at(c)) {
 				stack = append(stack, c)
 			}
 		}
@@ -298,27 +320,48 @@ func (m *Map) hold(id uint32) {
 	m.stack = stack
 }
 
-// complete notes that held block id completes p.
-func (m *Map) complete(id uint32, p point) {
-	if p.salt() || !m.endsInside(id, p) {
+// slowed tells on what became of a block that is kept or not, held or not.
+func (m *Map) slowed(id uint32) {
+	n := m.nodes.at(id)
+	on := n.flags&(kept|held) == kept
+	if on == (n.flags&slow != 0) {
 		return
 	}
-	if m.inside == nil {
-		m.inside = map[uint64]uint32{}
+	n.flags ^= slow
+	m.counts.Slow += int(n.flags&slow/slow)*2 - 1
+	for at := n.points; at != 0; at = m.points.at(at).next {
+		p := *m.points.at(at)
+		switch {
+		case p.salt():
+		case on:
+			m.complete(m.insideSlow, id, p)
+			m.sink.Slow(p.fingerprint, true)
+		case m.incomplete(m.insideSlow, id, p):
+			m.sink.Slow(p.fingerprint, false)
+		}
 	}
-	m.inside[p.fingerprint]++
+}
+
+// inside counts blocks by the checkpoint that they complete before their end.
+type inside map[uint64]uint32
+
+// complete notes that block id completes p.
+func (m *Map) complete(in inside, id uint32, p point) {
+	if !p.salt() && m.endsInside(id, p) {
+		in[p.fingerprint]++
+	}
 }
 
 // incomplete notes that block id no longer does. True when no other block does.
-func (m *Map) incomplete(id uint32, p point) bool {
+func (m *Map) incomplete(in inside, id uint32, p point) bool {
 	if !m.endsInside(id, p) {
 		return true
 	}
-	if m.inside[p.fingerprint] > 1 {
-		m.inside[p.fingerprint]--
+	if in[p.fingerprint] > 1 {
+		in[p.fingerprint]--
 		return false
 	}
-	delete(m.inside, p.fingerprint)
+	delete(in, p.fingerprint)
 	return true
 }
 
@@ -395,8 +438,14 @@ func (m *Map) removeAll(e *Event) {
 			continue
 		}
 		m.countMedia(n.media, n.media&^e.Medium)
+		if n.media == GPU {
+			m.counts.Evicted++
+		}
 		n.media &^= e.Medium
-		if n.flags&held != 0 && n.media&m.cfg.Media == 0 {
+		if n.flags&kept != 0 && n.media == 0 {
+			m.unkeep(id)
+		}
+		if n.flags&held != 0 && n.media&GPU == 0 {
 			m.unhold(id)
 		}
 		if n.media == 0 {
@@ -410,25 +459,24 @@ func (m *Map) removeAll(e *Event) {
 // unhold takes a block and all that hangs on it from what is held. The blocks
 // behind stay known: the engine may store the missing one again.
 func (m *Map) unhold(id uint32) {
-	stack := append(m.stack[:0], id)
-	for len(stack) > 0 {
-		id = stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		n := m.nodes.at(id)
+	m.spread(id, func(n *node) bool { return n.flags&held != 0 }, func(id uint32, n *node) {
 		n.flags &^= held
 		m.counts.Held--
 		for at := n.points; at != 0; at = m.points.at(at).next {
-			if p := *m.points.at(at); !p.salt() && m.incomplete(id, p) {
+			if p := *m.points.at(at); !p.salt() && m.incomplete(m.inside, id, p) {
 				m.sink.Drop(p.fingerprint)
 			}
 		}
-		for c := n.child; c != 0; c = m.nodes.at(c).next {
-			if m.nodes.at(c).flags&held != 0 {
-				stack = append(stack, c)
-			}
-		}
-	}
-	m.stack = stack
+		m.slowed(id)
+	})
+}
+
+// unkeep takes a block and all that hangs on it from what is kept.
+func (m *Map) unkeep(id uint32) {
+	m.spread(id, func(n *node) bool { return n.flags&kept != 0 }, func(id uint32, n *node) {
+		n.flags &^= kept
+		m.slowed(id)
+	})
 }
 
 // prune forgets a removed block behind which there is nothing, and the removed

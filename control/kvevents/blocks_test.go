@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -13,11 +14,12 @@ import (
 // ledger is a Sink that keeps what is held, and checks how it is told.
 type ledger struct {
 	held   map[uint64]uint32 // end by fingerprint
-	strict bool              // one prompt only: every path goes on from what is known
+	slow   map[uint64]bool
+	strict bool // one prompt only: every path goes on from what is known
 	bad    string
 }
 
-func newLedger() *ledger { return &ledger{held: map[uint64]uint32{}} }
+func newLedger() *ledger { return &ledger{held: map[uint64]uint32{}, slow: map[uint64]bool{}} }
 
 func (l *ledger) Hold(path []fingerprint.Checkpoint) {
 	if len(path) > fingerprint.MaxCheckpoints {
@@ -41,7 +43,19 @@ func (l *ledger) Drop(fp uint64) {
 	delete(l.held, fp)
 }
 
-func (l *ledger) Clear() { clear(l.held) }
+func (l *ledger) Slow(fp uint64, on bool) {
+	if !on && !l.slow[fp] {
+		l.bad = "no longer slow what wasn't"
+	}
+	if l.slow[fp] = on; !on {
+		delete(l.slow, fp)
+	}
+}
+
+func (l *ledger) Clear() {
+	clear(l.held)
+	clear(l.slow)
+}
 
 // gatewayPath is what a gateway computes for a prompt whose turns end at ends.
 func gatewayPath(adapter, salt string, tokens []uint32, ends ...int) []fingerprint.Checkpoint {
@@ -173,18 +187,18 @@ func TestWhatGatewaysCannotNameIsCountedAndNotHeld(t *testing.T) {
 	if c.OtherGroup != 3 || c.BadShape != 3 || c.Untranslated != 8 || c.Blocks != 8 || len(held.held) != 0 {
 		t.Errorf("%+v, %d held", c, len(held.held))
 	}
-	// In host memory only: known, not held. Copied there as well: held until both are gone.
+	// In host memory only: slow. Loaded: held.
 	stored(func(e *Event) { e.Medium = CPU }, 21, 22, 23, 24)
-	if len(held.held) != 0 || m.Counts().CPU != 4 {
+	if len(held.held) != 0 || len(held.slow) != 1 || m.Counts().CPU != 4 || m.Counts().Slow != 4 {
 		t.Errorf("%+v, %d held", m.Counts(), len(held.held))
 	}
 	stored(func(*Event) {}, 21, 22, 23, 24)
 	stored(func(e *Event) { e.Medium, e.Tokens = Disk, nil }, 24)
-	if len(held.held) != 1 || m.Counts().Disk != 1 {
+	if len(held.held) != 1 || len(held.slow) != 0 || m.Counts().Disk != 1 {
 		t.Errorf("%+v, %d held", m.Counts(), len(held.held))
 	}
 	m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{24}, Medium: GPU, Group: 0}}})
-	if c := m.Counts(); len(held.held) != 0 || c.Blocks != 12 || c.Held != 11 {
+	if c := m.Counts(); len(held.held) != 0 || len(held.slow) != 1 || c.Blocks != 12 || c.Held != 11 || c.Evicted != 0 {
 		t.Errorf("%+v, %d held", c, len(held.held))
 	}
 }
@@ -216,7 +230,8 @@ func TestBlocksWaitForTheirParentAndWhatWasRemovedMeanwhileStaysAway(t *testing.
 
 // naive is a cache as plain as can be: sets of blocks and whole prompts.
 type naive struct {
-	present map[uint64]int // blocks of one name: an engine may have computed it twice
+	gpu     map[uint64]int // blocks of one name: an engine may have computed it twice
+	host    map[uint64]bool
 	parent  map[uint64]uint64
 	prompt  map[uint64][]uint32 // tokens from the start to the block's end
 	model   map[uint64]string
@@ -229,14 +244,40 @@ type naive struct {
 // current tells whether a block is of the weights that the engine has now.
 func (n *naive) current(h uint64) bool { return n.model[h] == "" || n.weights[h] == n.now }
 
-func (n *naive) holds(h uint64) bool {
+// has tells whether a block is there with all before it: on the GPU, or anywhere.
+func (n *naive) has(h uint64, anywhere bool) bool {
 	for h != 0 {
-		if n.present[h] == 0 || !n.current(h) {
+		if n.gpu[h] == 0 && !(anywhere && n.host[h]) || !n.current(h) {
 			return false
 		}
 		h = n.parent[h]
 	}
 	return true
+}
+
+func (n *naive) store(h uint64, in Medium) {
+	if in == GPU {
+		n.gpu[h]++
+	} else {
+		n.host[h] = true
+	}
+}
+
+func (n *naive) remove(h uint64, in Medium) {
+	if in != GPU {
+		delete(n.host, h)
+	} else if n.gpu[h]--; n.gpu[h] <= 0 {
+		delete(n.gpu, h)
+	}
+}
+
+// blocks are those that are there, anywhere.
+func (n *naive) blocks() map[uint64]bool {
+	out := maps.Clone(n.host)
+	for h := range n.gpu {
+		out[h] = true
+	}
+	return out
 }
 
 // after lists the blocks ever seen that go on behind one, in order.
@@ -257,11 +298,12 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 		m := NewMap(Config{Pool: "pool"}, held)
 		var n naive
 		reset := func() {
-			n = naive{map[uint64]int{}, map[uint64]uint64{}, map[uint64][]uint32{}, map[uint64]string{}, map[uint64]uint64{}, map[uint64]string{}, n.now}
+			n = naive{map[uint64]int{}, map[uint64]bool{}, map[uint64]uint64{}, map[uint64][]uint32{}, map[uint64]string{}, map[uint64]uint64{}, map[uint64]string{}, n.now}
 		}
 		reset()
 		hashes := []uint64{} // every block ever seen
 		next := uint64(1)
+		medium := func() Medium { return rapid.SampledFrom([]Medium{GPU, GPU, CPU}).Draw(t, "medium") }
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			switch what := rapid.IntRange(0, 21).Draw(t, "what"); {
 			case what == 0:
@@ -282,10 +324,9 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				m.SetAdapters(map[string]uint64{"ad": n.now})
 			case what < 6 && len(hashes) > 0:
 				h := rapid.SampledFrom(hashes).Draw(t, "removed")
-				m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{h}, Medium: GPU, Group: -1}}})
-				if n.present[h]--; n.present[h] <= 0 {
-					delete(n.present, h)
-				}
+				from := medium()
+				m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{h}, Medium: from, Group: -1}}})
+				n.remove(h, from)
 			case what < 8 && len(hashes) > 0:
 				// Stored again, as after an eviction. The map may have forgotten all of it.
 				h := rapid.SampledFrom(hashes).Draw(t, "again")
@@ -293,11 +334,11 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				if !n.current(h) || p != 0 && m.byHash.find(&m.nodes, p) == 0 {
 					continue
 				}
-				e := Event{Kind: Stored, Hashes: []uint64{h}, Parent: p, HasParent: p != 0, BlockSize: size, Medium: GPU, FullAttention: true, Group: -1, Opaque: 1}
+				e := Event{Kind: Stored, Hashes: []uint64{h}, Parent: p, HasParent: p != 0, BlockSize: size, Medium: medium(), FullAttention: true, Group: -1, Opaque: 1}
 				e.Adapter, e.CacheSalt = n.model[h], n.salt[h]
 				e.Tokens = n.prompt[h][len(n.prompt[h])-size:]
 				m.Apply(&Batch{Events: []Event{e}})
-				n.present[h]++
+				n.store(h, e.Medium)
 			default:
 				parent := uint64(0)
 				if len(hashes) > 0 && rapid.Bool().Draw(t, "goes on") {
@@ -306,7 +347,7 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 						continue
 					}
 				}
-				e := Event{Kind: Stored, Parent: parent, HasParent: parent != 0, BlockSize: size, Medium: GPU, FullAttention: true, Group: -1}
+				e := Event{Kind: Stored, Parent: parent, HasParent: parent != 0, BlockSize: size, Medium: medium(), FullAttention: true, Group: -1}
 				if parent == 0 {
 					e.Adapter = rapid.SampledFrom([]string{"", "ad"}).Draw(t, "adapter")
 					e.CacheSalt = rapid.SampledFrom([]string{"", "s"}).Draw(t, "salt")
@@ -335,7 +376,8 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 					}
 					h := next << 20
 					hashes = append(hashes, h)
-					n.present[h], n.parent[h], n.prompt[h], n.model[h], n.weights[h], n.salt[h] = 1, at, slices.Clone(prompt), e.Adapter, n.now, e.CacheSalt
+					n.store(h, e.Medium)
+					n.parent[h], n.prompt[h], n.model[h], n.weights[h], n.salt[h] = at, slices.Clone(prompt), e.Adapter, n.now, e.CacheSalt
 					e.Hashes, e.Tokens = append(e.Hashes, h), append(e.Tokens, prompt[len(prompt)-size:]...)
 					at = h
 				}
@@ -346,13 +388,18 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				t.Fatal(held.bad)
 			}
 		}
-		want := map[uint64]uint32{}
-		count := 0
-		for h := range n.present {
-			if !n.holds(h) {
+		want, slow := map[uint64]uint32{}, map[uint64]bool{}
+		count, kept := 0, 0
+		for h := range n.blocks() {
+			onGPU := n.has(h, false)
+			switch {
+			case onGPU:
+				count++
+			case n.has(h, true):
+				kept++
+			default:
 				continue
 			}
-			count++
 			weights := n.weights[h]
 			if n.model[h] == "" {
 				weights = 0
@@ -362,16 +409,21 @@ func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 				before = uint32(len(n.prompt[p]) / 16)
 			}
 			for _, cp := range gatewayPathOf(n.model[h], weights, n.salt[h], n.prompt[h]) {
-				if cp.End > before && fingerprint.NextScheduled(cp.End-1) == cp.End {
+				if cp.End <= before || fingerprint.NextScheduled(cp.End-1) != cp.End {
+					continue
+				}
+				if onGPU {
 					want[cp.Fingerprint] = cp.End
+				} else {
+					slow[cp.Fingerprint] = true
 				}
 			}
 		}
-		if diff := cmp.Diff(want, held.held); diff != "" {
+		if diff := cmp.Diff(want, held.held) + cmp.Diff(slow, held.slow); diff != "" {
 			t.Fatal(diff)
 		}
-		if c := m.Counts(); c.Held != count || c.Blocks != len(n.present) {
-			t.Fatalf("%+v, want %d held of %d", c, count, len(n.present))
+		if c := m.Counts(); c.Held != count || c.Slow != kept || c.Blocks != len(n.blocks()) || len(m.inside) > len(want) || len(m.insideSlow) > len(slow) {
+			t.Fatalf("%+v, want %d held and %d slow of %d", c, count, kept, len(n.blocks()))
 		}
 	})
 }

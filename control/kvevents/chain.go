@@ -111,9 +111,16 @@ func (m *Map) addTurn(id uint32, from int, units uint32, fp uint64) {
 	}
 	p := point{fingerprint: fp, end: units | turnBit}
 	m.addPoint(owner, p)
-	if owner != id && m.nodes.at(owner).flags&held != 0 {
-		m.complete(owner, p)
+	if owner == id {
+		return
+	}
+	if m.nodes.at(owner).flags&held != 0 {
+		m.complete(m.inside, owner, p)
 		m.tellPoint(owner, p)
+	}
+	if m.nodes.at(owner).flags&slow != 0 {
+		m.complete(m.insideSlow, owner, p)
+		m.sink.Slow(p.fingerprint, true)
 	}
 }
 

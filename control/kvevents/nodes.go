@@ -16,7 +16,9 @@ type node struct {
 }
 
 const (
-	held   uint8 = 1 << iota // here, and so is every block before it
+	held   uint8 = 1 << iota // in GPU memory, and so is every block before it
+	kept                     // in any memory, and so is every block before it
+	slow                     // kept and not held, and told so
 	opaque                   // more than the tokens decides what it holds
 )
 

@@ -359,8 +359,8 @@ func (m *Map) checkRestored(id uint32) error {
 // tellAll marks what is held with all before it, and tells it.
 func (m *Map) tellAll() {
 	for root := range m.roots {
-		if m.nodes.at(root).media&m.cfg.Media != 0 && m.current(root) {
-			m.hold(root)
+		if m.current(root) {
+			m.begin(root)
 		}
 	}
 	m.flush()

@@ -43,7 +43,7 @@ type Source struct {
 	replays     uint64
 	failed      uint64 // replays
 	replaying   bool
-	removedLate uint64
+	evictedLate uint64
 	lastAt      time.Time
 	problem     string
 }
@@ -57,7 +57,7 @@ type SourceStatus struct {
 	Reconnects    uint64
 	Replays       uint64
 	FailedReplays uint64
-	RemovedLate   uint64    // of Map.Removed: told by a replay, so it may be long ago
+	EvictedLate   uint64    // of Map.Evicted: told by a replay, so it may be long ago
 	Next          uint64    // sequence number of the next batch
 	LastBatch     time.Time // when the last batch arrived; zero never
 	Bytes         int64     // of the block map
@@ -82,8 +82,11 @@ func (s *Source) OnDoubt(f func()) { s.doubted = f }
 // those that aren't named: see Map.SetAdapters.
 func (s *Source) SetAdapters(generations map[string]uint64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stream.m.SetAdapters(generations)
+	changed := s.stream.m.SetAdapters(generations)
+	s.mu.Unlock()
+	if changed {
+		s.applied()
+	}
 }
 
 // Run follows the publisher until ctx ends. It connects again after 0.1 s to 5 s,
@@ -127,7 +130,7 @@ func (s *Source) Status() SourceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := SourceStatus{
-		Endpoint: s.endpoint, StreamCounts: s.stream.counts, Map: s.stream.m.Counts(), Connected: s.connected, Replays: s.replays, FailedReplays: s.failed, RemovedLate: s.removedLate,
+		Endpoint: s.endpoint, StreamCounts: s.stream.counts, Map: s.stream.m.Counts(), Connected: s.connected, Replays: s.replays, FailedReplays: s.failed, EvictedLate: s.evictedLate,
 		Reconnects: max(s.connects, 1) - 1, Next: s.stream.next, LastBatch: s.lastAt, Bytes: s.stream.m.Bytes(), Problem: s.problem,
 	}
 	switch {
@@ -191,7 +194,7 @@ func (s *Source) session(ctx context.Context) error {
 func (s *Source) take(seq uint64, payload []byte, final bool) verdict {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lost, removed := s.stream.counts.Lost, s.stream.m.counts.Removed
+	lost, evicted := s.stream.counts.Lost, s.stream.m.counts.Evicted
 	v, err := s.stream.take(seq, payload, final)
 	if err != nil {
 		s.log.Warn("event batch not understood", "sequence", seq, "err", err)
@@ -200,7 +203,7 @@ func (s *Source) take(seq uint64, payload []byte, final bool) verdict {
 		s.doubted()
 	}
 	if s.replaying {
-		s.removedLate += s.stream.m.counts.Removed - removed
+		s.evictedLate += s.stream.m.counts.Evicted - evicted
 	}
 	if v == applied {
 		s.lastAt = time.Now()

@@ -19,6 +19,7 @@ type worker struct {
 func (w worker) Hold(path []fingerprint.Checkpoint) { w.Report(w.ref, path, benchTime) }
 func (w worker) Drop(fp uint64)                     { w.Withdraw(w.ref, fp, benchTime) }
 func (w worker) Clear()                             { w.WithdrawAll(w.ref) }
+func (worker) Slow(uint64, bool)                    {}
 
 // A hundred engines publish at once, each loses a batch in ten on the way, and in
 // the end one index holds what each has stored.

@@ -13,17 +13,23 @@ type Union struct {
 	mu     sync.Mutex
 	out    Sink
 	owners map[uint64]int
+	slow   map[uint64]int
 }
 
 // NewUnion returns a union that tells out.
-func NewUnion(out Sink) *Union { return &Union{out: out, owners: map[uint64]int{}} }
+func NewUnion(out Sink) *Union {
+	return &Union{out: out, owners: map[uint64]int{}, slow: map[uint64]int{}}
+}
 
 // Rank returns the sink of one more rank.
-func (u *Union) Rank() Sink { return &rank{union: u, held: map[uint64]struct{}{}} }
+func (u *Union) Rank() Sink {
+	return &rank{union: u, held: map[uint64]struct{}{}, slow: map[uint64]struct{}{}}
+}
 
 type rank struct {
 	union *Union
 	held  map[uint64]struct{}
+	slow  map[uint64]struct{}
 }
 
 func (r *rank) Hold(path []fingerprint.Checkpoint) {
@@ -54,6 +60,32 @@ func (r *rank) Clear() {
 		r.release(fp)
 	}
 	clear(r.held)
+	for fp := range r.slow {
+		r.quick(fp)
+	}
+	clear(r.slow)
+}
+
+func (r *rank) Slow(fp uint64, on bool) {
+	r.union.mu.Lock()
+	defer r.union.mu.Unlock()
+	switch _, was := r.slow[fp]; {
+	case on && !was:
+		r.slow[fp] = struct{}{}
+		if r.union.slow[fp]++; r.union.slow[fp] == 1 {
+			r.union.out.Slow(fp, true)
+		}
+	case !on && was:
+		delete(r.slow, fp)
+		r.quick(fp)
+	}
+}
+
+func (r *rank) quick(fp uint64) {
+	if r.union.slow[fp]--; r.union.slow[fp] == 0 {
+		delete(r.union.slow, fp)
+		r.union.out.Slow(fp, false)
+	}
 }
 
 func (r *rank) release(fp uint64) {

@@ -75,6 +75,7 @@ type Fleet struct {
 	before    workers // of the roster before, for what is known of those who stay
 	sets      []byte
 	lookup    table.Lookup
+	slow      []fingerprint.Checkpoint // scratch of FindSlow
 	siblings  siblings
 	row       row
 	told      uint32 // kinds of bad data that were logged
@@ -184,4 +185,17 @@ func (f *Fleet) Find(pool *Pool, checkpoints []fingerprint.Checkpoint, budget in
 	f.lookup.Bits = f.meta.Bits
 	f.lookup.Pool = pool.refs
 	return f.lookup.Find(checkpoints, f.Pages.Get, budget, out)
+}
+
+// FindSlow appends the longest prefix that every worker has in any memory, some
+// of it not the GPU's, where the pool gives it credit.
+func (f *Fleet) FindSlow(pool *Pool, checkpoints []fingerprint.Checkpoint, budget int, out []table.Match) []table.Match {
+	if pool.View.Pool.SlowCredit == 0 {
+		return out
+	}
+	f.slow = append(f.slow[:0], checkpoints...)
+	for i := range f.slow {
+		f.slow[i].Fingerprint = fingerprint.Slow(f.slow[i].Fingerprint)
+	}
+	return f.Find(pool, f.slow, budget, out)
 }

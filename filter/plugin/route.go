@@ -144,9 +144,12 @@ func (vm *VM) ask(f *fleet.Fleet, pool *fleet.Pool, p *prompt, session uint64, e
 	request.Sequence = pool.NextSequence()
 	request.Checkpoints, request.Exact = p.checkpoints, p.exact()
 	request.Exclude = f.Excluded(exclude, request.Exclude[:0])
-	request.Matches = request.Matches[:0]
+	request.Matches, request.SlowMatches = request.Matches[:0], request.SlowMatches[:0]
 	if len(p.checkpoints) > 0 {
 		request.Matches = f.Find(pool, p.checkpoints, lookupBudget, request.Matches)
+	}
+	if p.exact() {
+		request.SlowMatches = f.FindSlow(pool, p.checkpoints, lookupBudget, request.SlowMatches)
 	}
 	return request
 }

@@ -28,6 +28,13 @@ func Salt(pool, adapter string, adapterGeneration uint64, cacheSalt string, mode
 	return highwayhash.Sum64(b, saltKey[:])
 }
 
+// Slow returns the key under which the table says who has a checkpoint in slower memory than the
+// GPU's. It is its own inverse.
+func Slow(fingerprint uint64) uint64 { return fingerprint ^ slowKey }
+
+// slowKey is the first eight bytes of e.
+const slowKey = 0xb7e151628aed2a6a
+
 // Hash returns the HighwayHash-64 of a short string such as a worker's address or a session
 // name, under the same fixed key on every gateway. It allocates only for strings over 256 bytes.
 func Hash(s string) uint64 {

@@ -205,6 +205,7 @@ func (p *parser) pool(at string, v gjson.Result, index uint8) Pool {
 		{"policy", func(at string, v gjson.Result) { pool.Policy = p.policy(at, v) }},
 		{"control_group", func(at string, v gjson.Result) { pool.Control = p.control(at, v) }},
 		{"ring_units", func(at string, v gjson.Result) { pool.RingUnits = p.integer(at, v, 1, 65536) }},
+		{"slow_credit", func(at string, v gjson.Result) { pool.SlowCredit = p.number(at, v, 0, 1) }},
 		{"unit_bytes", func(at string, v gjson.Result) { pool.UnitBytes = p.integer(at, v, 64, 64) }},
 		{"cluster", func(at string, v gjson.Result) {
 			pool.Cluster = p.text(at, v)

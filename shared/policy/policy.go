@@ -216,6 +216,9 @@ type Pool struct {
 	UnitBytes int
 	// Cluster is the Envoy cluster, default "pool-" + Name.
 	Cluster string
+	// SlowCredit (share, [0, 1], default 0) is what a token that a worker has in slower memory,
+	// on CPU or disk, saves of computing it. At 0 nobody asks the table for such.
+	SlowCredit float64
 	// Exact is how prompts become tokens, nil for a pool in approximate mode. It comes from the
 	// EXACT section, see ParseExact.
 	Exact *Exact
