@@ -47,30 +47,38 @@ func (c *chooser) cost() (int, Why) {
 func (c *chooser) draw() {
 	order := c.byRef()
 	top := c.longest(math.MaxInt)
-	longest := func(s *seen) bool { return top > 0 && s.credited == top }
-	for _, i := range order {
+	holders, rest := 0, len(order) // order[:holders] and order[rest:], what is marked between them
+	for at := 0; at < rest; {
+		i := order[at]
 		s := &c.d.seen[i]
-		s.terms = Terms{Seen: c.youth(int(i)) > 0 || s.home && !longest(s)}
-	}
-	c.drawPart(order, longest)
-	c.drawPart(order, func(s *seen) bool { return !longest(s) })
-}
-
-// drawPart marks a part of the workers for which ok holds and that aren't marked, two at least: one
-// is no choice. order is put in another order.
-func (c *chooser) drawPart(order []int32, ok func(s *seen) bool) {
-	n := 0
-	for at, i := range order {
-		if s := &c.d.seen[i]; !s.terms.Seen && ok(s) {
-			order[n], order[at] = order[at], order[n]
-			n++
+		longest := top > 0 && s.credited == top
+		s.terms = Terms{Seen: s.home && !longest || c.youth(int(i)) > 0}
+		switch {
+		case s.terms.Seen:
+			at++
+		case longest:
+			order[holders], order[at] = order[at], order[holders]
+			holders++
+			at++
+		default:
+			rest--
+			order[rest], order[at] = order[at], order[rest]
 		}
 	}
+	c.drawPart(order[:holders])
+	c.drawPart(order[rest:])
+}
+
+// drawPart marks a part of the workers by chance, two at least: one is no choice.
+func (c *chooser) drawPart(workers []int32) {
+	n := len(workers)
 	want := min(n, max(2, int(math.Ceil(c.rule.Sample*float64(n)))))
 	for k := range want {
-		at := k + c.rng.IntN(n-k)
-		order[k], order[at] = order[at], order[k]
-		c.d.seen[order[k]].terms.Seen = true
+		if want < n {
+			at := k + c.rng.IntN(n-k)
+			workers[k], workers[at] = workers[at], workers[k]
+		}
+		c.d.seen[workers[k]].terms.Seen = true
 	}
 }
 
