@@ -18,11 +18,16 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/warmpath/warmpath/control/cluster"
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/control/publish"
 	"github.com/warmpath/warmpath/shared/table"
 )
+
+// natsStore is what the name of the state file gets for the store of the NATS server
+// inside, where no other is named.
+const natsStore = ".nats"
 
 // DefaultListen is where control listens unless told otherwise.
 const DefaultListen = "127.0.0.1:8780"
@@ -73,6 +78,9 @@ type Config struct {
 	StateFile string
 	// StateInterval is how often it is written. 30 s.
 	StateInterval time.Duration
+	// NATS joins this service with others to one; nil: it is alone. A server inside
+	// without a store keeps one beside StateFile.
+	NATS *cluster.Config
 	// Learn is how long after a start without state gateways are told to keep the
 	// pages they have. 10 s; negative turns it off.
 	Learn time.Duration
@@ -121,6 +129,13 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.NATS != nil {
+		nats := c.NATS.WithDefaults()
+		if e := &nats.Embedded; len(nats.URLs) == 0 && e.StoreDir == "" && len(e.Routes) == 0 && e.ClusterListen == "" && c.StateFile != "" {
+			e.StoreDir = c.StateFile + natsStore
+		}
+		c.NATS = &nats
+	}
 	return c
 }
 
@@ -150,6 +165,9 @@ func (c *Config) validate() error {
 		if dir := filepath.Dir(c.StateFile); !isDir(dir) {
 			bad("state_file", dir+" is not a directory, the state could never be saved", "make it first")
 		}
+	}
+	if c.NATS != nil {
+		errs = append(errs, c.NATS.Validate())
 	}
 	interval("coalesce_interval", c.CoalesceInterval, 10*time.Millisecond, time.Second)
 	interval("loads_interval", c.LoadsInterval, 10*time.Millisecond, 10*time.Second)
@@ -271,6 +289,15 @@ type fileConfig struct {
 	StateInterval    time.Duration `yaml:"state_interval"`
 	Learn            time.Duration `yaml:"learn"`
 	HealAfter        time.Duration `yaml:"heal_after"`
+	NATS             *struct {
+		URLs        []string         `yaml:"urls"`
+		Credentials string           `yaml:"credentials"`
+		Name        string           `yaml:"name"`
+		Prefix      string           `yaml:"prefix"`
+		Lease       time.Duration    `yaml:"lease"`
+		TLS         cluster.TLS      `yaml:"tls"`
+		Embedded    cluster.Embedded `yaml:"embedded"`
+	} `yaml:"nats"`
 }
 
 // LoadConfig reads the YAML config of `warmpath control`. Unknown keys are
@@ -304,6 +331,11 @@ func ParseConfig(source string, data []byte) (Config, error) {
 		},
 		Index:   index.Config{MaxBytes: f.Index.MaxBytes},
 		Publish: publish.Config{MinBits: f.Table.MinBits, MaxBits: f.Table.MaxBits, MaxBytes: f.Table.MaxBytes},
+	}
+	if n := f.NATS; n != nil {
+		c.NATS = &cluster.Config{
+			URLs: n.URLs, Credentials: n.Credentials, Name: n.Name, Prefix: n.Prefix, Lease: n.Lease, TLS: n.TLS, Embedded: n.Embedded,
+		}
 	}
 	if err := readToken(source, "token", f.TokenFile, &c.Token); err != nil {
 		return Config{}, err

@@ -56,7 +56,6 @@ func (s *Service) publishLoop(ctx context.Context) {
 func (s *Service) publishEntries(batch *publish.Batch, now time.Time) {
 	batch.Reset()
 	s.index.Drain(func(c index.Change) { batch.Add(c.Fingerprint, c.Holders, c.PoolSize) })
-	s.tiers.Drain(func(key uint64, holders []uint16) { batch.Add(key, holders, math.MaxInt) })
 	if s.table.Apply(batch, now) {
 		t := s.table.Stats()
 		s.log.Info("table grew", "bits", t.Bits, "entries", t.Entries, "epoch", t.Epoch)
@@ -70,7 +69,7 @@ func (s *Service) publishFleet(batch *publish.Batch, now time.Time) {
 	ready, _ := s.fleet.Ready()
 	s.table.SetRoster(s.rosterPayload())
 	s.publishLoads(now)
-	if !ready || !s.caughtUp() {
+	if !ready || !s.alone() && !s.agreed.Load() || !s.caughtUp() {
 		return
 	}
 	select {
@@ -167,7 +166,6 @@ func (s *Service) housekeeping(now time.Time) {
 	}
 	s.heal(now)
 	s.housekeepExact(now)
-	s.housekeepTiers()
 	units := map[string]int{}
 	for i := range s.policy.Load().parsed.Pools {
 		name := s.policy.Load().parsed.Pools[i].Name

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -48,23 +49,34 @@ type quotaBook struct {
 
 	fileMu sync.Mutex
 	known  map[string]int // a copy of numbers. Under fileMu
+
+	forwarded, unanswered atomic.Uint64 // batches whose usage went to the leader, and those it didn't answer
 }
 
 // startAdmission starts the ledger with what one before it left.
 func (s *Service) startAdmission(now time.Time) {
 	memory := s.recall()
 	s.quota.numbers, s.quota.known = memory.Tenants, maps.Clone(memory.Tenants)
-	s.admission = admission.New(admission.Config{Now: now, Remembered: memory.Gateways, Remember: s.remember})
-	s.ingest.Admission = s.admission.Batch
+	cfg := admission.Config{Now: now, Remembered: memory.Gateways, Remember: s.remember}
+	if !s.alone() {
+		cfg.Follows, cfg.Remember = true, s.keep
+	}
+	s.admission = admission.New(cfg)
+	s.ingest.Admission = s.admit
 }
 
 // publishAdmission puts a document's settings in force. Requires policyMu.
 func (s *Service) publishAdmission(d *document, now time.Time) error {
+	if d.admission != nil && s.agreed.Load() {
+		if err := s.agreeNumbers(context.Background(), d); err != nil {
+			return err
+		}
+	}
 	section, settings, err := s.admissionSection(d)
 	if err != nil {
 		return err
 	}
-	if settings != nil {
+	if settings != nil && s.alone() {
 		s.quota.fileMu.Lock()
 		s.quota.known = maps.Clone(s.quota.numbers)
 		s.quota.fileMu.Unlock()
@@ -386,10 +398,13 @@ func (s *Service) PutQuota(body []byte, dry bool) (api.QuotaChange, error) {
 		return api.QuotaChange{}, err
 	}
 	change := api.QuotaChange{DryRun: dry, Changes: append([]api.QuotaSetting{}, differences("admission", before.admission, next.admission)...)}
-	if dry {
+	switch {
+	case dry:
 		return change, nil
+	case s.alone():
+		return change, s.setDocument(next)
 	}
-	return change, s.setDocument(next)
+	return change, s.agree(func(a *agreement) { a.put(next.written()) })
 }
 
 // differences lists what is another in b than in a, by place.

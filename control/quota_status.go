@@ -9,8 +9,8 @@ import (
 	"github.com/warmpath/warmpath/shared/quota"
 )
 
-// Quota is what GET /v1/quota answers.
-func (s *Service) Quota(history bool) api.Quota {
+// ownQuota is what GET /v1/quota answers of this replica's ledger.
+func (s *Service) ownQuota(history bool) api.Quota {
 	now := time.Now()
 	out := api.Quota{Pools: []api.QuotaPool{}, Tenants: []api.QuotaTenant{}, Gateways: []api.QuotaGateway{}}
 	st, ok := s.admission.Status(now)

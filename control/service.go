@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/warmpath/warmpath/control/admission"
 	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/cluster"
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/discovery/adapters"
 	"github.com/warmpath/warmpath/control/eviction"
@@ -50,6 +52,12 @@ type Service struct {
 	ingest       *ingest.Ingest
 	table        *publish.Table
 	vocabularies vocabulary.Store
+
+	cluster    *cluster.Cluster // nil: alone
+	agreed     atomic.Bool      // the documents were read
+	ledger     ledgerBook
+	members    memberBook
+	agreements agreedBook // under policyMu
 
 	policyMu  sync.Mutex // serialises edits
 	policy    atomic.Pointer[document]
@@ -111,14 +119,19 @@ func New(cfg Config) (_ *Service, err error) {
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now, unlock: unlock,
 		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
+		ledger: newLedgerBook(), members: newMemberBook(),
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 		hot: newHotBook(now), young: newYoungBook(), tiers: tiers.New(), tiered: map[string]bool{},
 	}
 	s.lists = newLists(&s.cfg)
+	if !s.alone() {
+		s.cfg.Fleet.Agreed, s.cfg.Fleet.Wanted = true, func() { kick(s.members.wanted) }
+		s.cfg.Fleet.Quarantine = cmp.Or(s.cfg.Fleet.Quarantine, agreedQuarantine)
+	}
 	cfg.Publish.Value = s.index.Value
 	s.table = publish.New(cfg.Publish, now)
-	s.fleet = discovery.NewFleet(cfg.Fleet, discovery.Hooks{
+	s.fleet = discovery.NewFleet(s.cfg.Fleet, discovery.Hooks{
 		Added:   s.workerAdded,
 		Updated: func(w discovery.Worker) { s.index.AddWorker(workerSpec(w)); kick(s.dirty) },
 		Retired: func(ref uint16) { s.index.RemoveWorker(ref); s.young.retired(ref); kick(s.dirty) },
@@ -145,6 +158,10 @@ func New(cfg Config) (_ *Service, err error) {
 		return nil, err
 	}
 	if s.ln, err = cfg.listen(); err != nil {
+		return nil, err
+	}
+	if err := s.openCluster(); err != nil {
+		_ = s.ln.Close()
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
@@ -188,7 +205,7 @@ func (s *Service) firstLists() error {
 		return err
 	}
 	s.policyMu.Lock()
-	err = s.takeDocument(d)
+	err = s.setLocal(d, s.policyDoc)
 	s.policyMu.Unlock()
 	if err != nil {
 		return err
@@ -199,6 +216,7 @@ func (s *Service) firstLists() error {
 // Close releases the address and the state file of a service that was not run.
 func (s *Service) Close() error {
 	defer s.unlock()
+	defer s.closeCluster()
 	return s.ln.Close()
 }
 
@@ -231,6 +249,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return errors.New("control: Run was called before")
 	}
 	defer s.unlock()
+	defer s.closeCluster()
 	var reserve silent
 	server := &http.Server{
 		ConnState:         reserve.track,
@@ -258,6 +277,9 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { s.eventsLoop(ctx); return nil })
 	group.Go(func() error { s.adaptersLoop(ctx); return nil })
 	group.Go(func() error { return s.shareLoop(ctx) })
+	if !s.alone() {
+		s.runCluster(ctx, group)
+	}
 	for _, source := range s.cfg.Sources {
 		group.Go(func() error { return s.follow(ctx, source) })
 	}
@@ -344,12 +366,15 @@ func (s *Service) derive(specs []discovery.Spec) error {
 	s.policyMu.Lock()
 	defer s.policyMu.Unlock()
 	d := s.policy.Load()
-	if !d.derived {
+	if !s.agreements.local.derived {
 		return nil
 	}
 	next, err := derivePolicy(poolsOf(specs))
 	if err != nil {
 		return err
+	}
+	if !s.alone() {
+		return s.setLocal(next, nil)
 	}
 	next, err = next.edit(func(c *document) error {
 		c.off, c.admission, c.settings = d.off, d.admission, d.settings
@@ -414,7 +439,7 @@ func (s *Service) SetPolicy(doc []byte) error {
 	}
 	s.policyMu.Lock()
 	defer s.policyMu.Unlock()
-	return s.takeDocument(d)
+	return s.setLocal(d, doc)
 }
 
 // policyDir is where relative paths of the policy begin.
@@ -441,7 +466,15 @@ func (s *Service) PutPolicy(body []byte) error {
 	if s.cfg.PolicyFile != "" {
 		return &api.Failure{Status: http.StatusConflict, Code: "policy_from_file", Message: "the policy comes from " + s.cfg.PolicyFile, Remedy: "edit the file: it is watched"}
 	}
-	return s.SetPolicy(body)
+	if s.alone() {
+		return s.SetPolicy(body)
+	}
+	if _, err := parsePolicy("policy", s.policyDir(), body, &s.vocabularies); err != nil {
+		return err
+	}
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	return s.agree(func(a *agreement) { a.put(body) })
 }
 
 // Policy is the policy in force, as it may be written back.
@@ -454,6 +487,9 @@ func (s *Service) Vocabulary(hash policy.Hash, n int) []byte { return s.vocabula
 // a change of the policy file doesn't, nor a restart with a state file.
 func (s *Service) SetOff(off bool) error {
 	defer kick(s.saveSoon)
+	if !s.alone() {
+		return s.agreeOff(off)
+	}
 	return s.editPolicy(func(d *document) (*document, error) {
 		s.offHeld = off
 		return d.withOff(off)
@@ -462,6 +498,9 @@ func (s *Service) SetOff(off bool) error {
 
 // SetMode sets one pool's mode: "observe", "route" or "enforce".
 func (s *Service) SetMode(pool, mode string) error {
+	if !s.alone() {
+		return s.agreeMode(pool, mode)
+	}
 	return s.editPolicy(func(d *document) (*document, error) { return d.withMode(pool, mode) })
 }
 

@@ -218,6 +218,7 @@ func (s *Service) restore() bool {
 		s.fleet.RestoreRef(r)
 	}
 	s.fleet.RestoreDone(time.Now())
+	s.members.hints = st.refs
 	s.offHeld, s.wasExact, s.adapted = st.off, st.exact, st.serving
 	s.log.Info("state restored", "file", s.cfg.StateFile, "saved", st.saved, "refs", len(st.refs), "bytes", len(data))
 	return true

@@ -9,6 +9,7 @@
 package admission
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -46,7 +47,23 @@ type Config struct {
 	Remembered []Process
 	// Remember is told who has to be remembered: when a process has reported for the first time,
 	// before it gets its first lease, which an error keeps back; and when one is forgotten.
+	// It mustn't wait long: ErrNotYet says that it is under way.
 	Remember func([]Process) error
+	// Follows: there is no ledger before Lead.
+	Follows bool
+}
+
+// ErrNotYet keeps a lease back that may be given in a moment.
+var ErrNotYet = errors.New("not written yet")
+
+// Start is what a ledger goes on from.
+type Start struct {
+	// Term is above that of any ledger before.
+	Term uint64
+	// Remembered as in Config.
+	Remembered []Process
+	// Open is how far the controllers let the classes below P0, by pool.
+	Open map[string]float64
 }
 
 // Admission is the ledger of a control service. Safe for concurrent use.
@@ -54,7 +71,8 @@ type Admission struct {
 	cfg Config
 
 	mu       sync.Mutex
-	ledger   *quota.Ledger
+	ledger   *quota.Ledger     // nil while this one doesn't lead
+	start    Start             // of the ledger, for what comes with the settings
 	settings *policy.Admission // nil while the policy has none
 	pools    map[uint8]*pool
 	seen     map[histogramKey]*quota.Histogram
@@ -93,8 +111,63 @@ func New(cfg Config) *Admission {
 	a := &Admission{
 		cfg: cfg, pools: map[uint8]*pool{}, seen: map[histogramKey]*quota.Histogram{}, joined: map[Process]bool{}, stepped: cfg.Now,
 	}
-	a.ledger = quota.New(uint64(cfg.Now.UnixNano()), cfg.Remembered == nil, 0)
+	if !cfg.Follows {
+		a.Lead(Start{Term: uint64(cfg.Now.UnixNano()), Remembered: cfg.Remembered}, cfg.Now)
+	}
 	return a
+}
+
+// Lead starts a ledger, in place of any before.
+func (a *Admission) Lead(s Start, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.start, a.ledger = s, quota.New(s.Term, s.Remembered == nil, a.at(now))
+	a.joined, a.stepped = map[Process]bool{}, now
+	if a.settings == nil {
+		return
+	}
+	pools := make([]quota.Pool, 0, len(a.pools))
+	for _, index := range slices.Sorted(maps.Keys(a.pools)) {
+		a.pools[index].told = false
+		pools = append(pools, a.pools[index].Pool)
+	}
+	a.configure(pools, now)
+	a.goOn()
+}
+
+// Follow ends the ledger: another service leads.
+func (a *Admission) Follow() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ledger = nil
+	clear(a.joined)
+	clear(a.seen) // what comes until this one leads again is not of one second
+	for _, p := range a.pools {
+		p.windows, p.history = [policy.Classes]quota.Histogram{}, nil
+	}
+}
+
+// goOn takes over what the ledger before left. Requires mu and settings.
+func (a *Admission) goOn() {
+	for _, p := range a.start.Remembered {
+		a.ledger.Remember(p.Name, p.Nonce)
+		a.joined[p] = true
+	}
+	for _, p := range a.pools {
+		if open, ok := a.start.Open[p.Name]; ok {
+			p.controller.Open = open
+			a.ledger.SetShares(p.Index, p.controller.Shares(&a.settings.Classes))
+		}
+	}
+	a.start = Start{}
+}
+
+// configure tells the ledger the settings. Requires mu.
+func (a *Admission) configure(pools []quota.Pool, now time.Time) {
+	a.ledger.Configure(a.settings, pools, a.at(now))
+	for index, p := range a.pools {
+		a.ledger.SetShares(index, p.controller.Shares(&a.settings.Classes))
+	}
 }
 
 // at is a time of the ledger's clock. The first nanosecond is kept from it: 0 means never.
@@ -121,24 +194,23 @@ func (a *Admission) Configure(settings *policy.Admission, pools []quota.Pool, no
 		next.Pool = p
 		a.pools[p.Index] = next
 	}
-	a.ledger.Configure(settings, pools, a.at(now))
-	for index, p := range a.pools {
-		a.ledger.SetShares(index, p.controller.Shares(&settings.Classes))
+	if a.ledger == nil {
+		return
 	}
+	a.configure(pools, now)
 	if first {
-		for _, p := range a.cfg.Remembered {
-			a.ledger.Remember(p.Name, p.Nonce)
-			a.joined[p] = true
-		}
+		a.goOn()
 	}
 }
 
-// Enabled tells whether the policy has settings.
+// Enabled tells whether there is a ledger and the policy has settings.
 func (a *Admission) Enabled() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.settings != nil
+	return a.enabled()
 }
+
+func (a *Admission) enabled() bool { return a.settings != nil && a.ledger != nil }
 
 // Fleet is what is known of a pool's workers that may get requests.
 type Fleet struct {
@@ -156,7 +228,7 @@ func (a *Admission) SetFleet(index uint8, f Fleet, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.pools[index]
-	if a.settings == nil || p == nil {
+	if !a.enabled() || p == nil {
 		return
 	}
 	p.told = true
@@ -190,7 +262,7 @@ func capacity(s policy.AdmissionPool, f Fleet) quota.Capacity {
 func (a *Admission) Batch(gateway string, usage, latency []byte, now time.Time, ack []byte) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.settings == nil {
+	if !a.enabled() {
 		return ack, nil
 	}
 	if len(latency) > 0 {
@@ -282,7 +354,7 @@ const firstCounts = 1000
 func (a *Admission) Tick(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.settings == nil {
+	if !a.enabled() {
 		return
 	}
 	a.ledger.Tick(a.at(now))
@@ -343,6 +415,24 @@ func (a *Admission) Processes() []Process {
 	return a.processes()
 }
 
+// Open is how far the controllers let the classes below P0, by pool, for the ledger after this one.
+func (a *Admission) Open() map[string]float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make(map[string]float64, len(a.pools))
+	for _, p := range a.pools {
+		out[p.Name] = p.controller.Open
+	}
+	return out
+}
+
+// Learning tells whether the ledger may follow one of which it doesn't know all.
+func (a *Admission) Learning() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ledger != nil && (a.settings == nil || a.ledger.Learning())
+}
+
 // Status is a copy of what is known at a time.
 type Status struct {
 	Term     uint64
@@ -362,11 +452,11 @@ type Pool struct {
 	History []Moment
 }
 
-// Status returns a copy; ok is false while the policy has no settings.
+// Status returns a copy; ok is false while there is no ledger, or the policy has no settings.
 func (a *Admission) Status(now time.Time) (s Status, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.settings == nil {
+	if !a.enabled() {
 		return Status{}, false
 	}
 	at := a.at(now)

@@ -12,6 +12,8 @@ type Quota struct {
 	// Learning: after a restart, while a gateway of before may hold nobody knows what.
 	Learning bool   `json:"learning"`
 	Term     string `json:"term,omitempty"`
+	// Problem is why there is no more than the settings: the leader didn't answer.
+	Problem string `json:"problem,omitempty"`
 	// Settings is what the policy has under admission.
 	Settings json.RawMessage `json:"settings,omitempty"`
 	Pools    []QuotaPool     `json:"pools"`

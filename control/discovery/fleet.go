@@ -84,6 +84,10 @@ type FleetConfig struct {
 	Failures   int           // failed probes in a row that mark a worker down; 2
 	Quarantine time.Duration // before a retired ref may name another worker; 10 min
 	ForgetDown time.Duration // a worker down this long has lost its cache for us; 2 min
+	// Agreed: refs are those of a list that several control services agree on, see
+	// Agree. Wanted, beside the hooks, is called when workers are not in it.
+	Agreed bool
+	Wanted func()
 }
 
 // Fleet keeps one record per listed worker. All methods are safe for
@@ -98,6 +102,7 @@ type Fleet struct {
 	drained map[string]bool // drained at run time, beside Spec.Drain
 	listed  bool
 	opened  bool // the first refs were given
+	served  bool // Ready was true
 }
 
 type worker struct {
@@ -158,11 +163,12 @@ type Ref struct {
 }
 
 // RestoreRef takes a Ref of an earlier run. Call it before the first SetList.
-// False when it contradicts one already known.
+// False when it contradicts one already known. Where refs are agreed on, only the
+// drain is taken.
 func (f *Fleet) RestoreRef(r Ref) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.refs.restore(r.Identity, r.Ref) {
+	if !f.cfg.Agreed && !f.refs.restore(r.Identity, r.Ref) {
 		return false
 	}
 	if r.Drained {
@@ -399,15 +405,23 @@ func (f *Fleet) assign() bool {
 		return false
 	}
 	f.opened = true
+	if f.cfg.Agreed {
+		ids = slices.DeleteFunc(ids, func(id Identity) bool { _, ok := f.refs.ref[id]; return !ok })
+		if len(f.wanted()) > 0 {
+			f.cfg.Wanted()
+		}
+	}
 	f.refs.assign(ids)
+	given := false
 	for _, id := range ids {
 		w := f.workers[id.Address]
 		w.Ref = f.refs.ref[id]
 		if w.Ref != 0 {
 			f.hooks.Added(w.Worker)
+			given = true
 		}
 	}
-	return true
+	return given
 }
 
 // Mark kinds and how long the first mark of a row lasts; each further mark
@@ -494,6 +508,10 @@ func (f *Fleet) Ready() (ready bool, reason string) {
 	if waiting > 0 {
 		return false, fmt.Sprintf("first probe of %d of %d workers not finished", waiting, len(f.workers))
 	}
+	if n := len(f.wanted()); n > 0 && f.cfg.Agreed && !f.served {
+		return false, fmt.Sprintf("references of %d workers not agreed on yet", n)
+	}
+	f.served = true
 	return true, ""
 }
 

@@ -108,13 +108,23 @@ func (t *refTable) published(n, version uint64) {
 // and busy tells whether requests are under way on a ref.
 func (t *refTable) release(passed uint64, busy func(ref uint16) bool, now time.Time) {
 	for ref, r := range t.resting {
-		if now.Before(r.until) || r.gone == 0 || r.gone > passed || busy(ref) {
-			continue
+		if t.rested(ref, r, passed, busy, now) {
+			t.drop(t.owner[ref])
 		}
-		delete(t.ref, t.owner[ref])
-		delete(t.owner, ref)
-		delete(t.resting, ref)
 	}
+}
+
+// rested tells whether a retired ref may name another.
+func (t *refTable) rested(ref uint16, r rest, passed uint64, busy func(ref uint16) bool, now time.Time) bool {
+	return !now.Before(r.until) && r.gone != 0 && r.gone <= passed && !busy(ref)
+}
+
+// drop forgets an identity and its ref.
+func (t *refTable) drop(id Identity) {
+	ref := t.ref[id]
+	delete(t.ref, id)
+	delete(t.owner, ref)
+	delete(t.resting, ref)
 }
 
 // restore takes over a pair from a state file; false when either side is taken

@@ -1,0 +1,330 @@
+package control
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/cluster"
+)
+
+// What people switch at one replica is in force at all: the document "policy" says
+// what was changed over the policy that each replica has by itself, from its file,
+// its configuration, or derived from the worker list. Who edits that has the last
+// word: a policy that was put, and modes, count as long as the policy that they were
+// put over is the same.
+const (
+	policyKey     = "policy"
+	policyVersion = 1
+	// noMajority is the code of a refusal.
+	noMajority = "no_majority"
+)
+
+// agreement is the document.
+type agreement struct {
+	Version int `json:"version"`
+	// Over identifies the policy that Policy and Modes were put over.
+	Over string `json:"over"`
+	// Policy is in the place of that one, as written; absent: that one counts.
+	Policy json.RawMessage `json:"policy,omitempty"`
+	// Modes of pools that were switched.
+	Modes map[string]string `json:"modes,omitempty"`
+	Off   bool              `json:"off"`
+}
+
+func (a *agreement) put(policy []byte) { a.Policy, a.Modes = policy, nil }
+
+// agreedBook is what a replica keeps of the document. Under policyMu.
+type agreedBook struct {
+	agreement
+	revision uint64
+	local    *document // what counts without
+	over     string    // identifies it
+}
+
+// overOf identifies a policy that was written; empty for a derived one.
+func overOf(text []byte) string {
+	if text == nil {
+		return ""
+	}
+	return hex.EncodeToString(binarySum(text))
+}
+
+func binarySum(text []byte) []byte {
+	h := xxhash.New()
+	_, _ = h.Write(text) // never fails
+	return h.Sum(nil)
+}
+
+// written is the policy as its author may write it back: without what was learned,
+// and what was switched.
+func (d *document) written() []byte {
+	whole := map[string]any{"off": false}
+	pools := make([]map[string]any, 0, len(d.pools))
+	for _, p := range d.withTokenizers() {
+		p = maps.Clone(p)
+		if !d.fixed[fmt.Sprint(p["name"])] {
+			delete(p, "ring_units")
+		}
+		pools = append(pools, p)
+	}
+	whole["pools"] = pools
+	if d.admission != nil {
+		whole["admission"] = d.admission
+	}
+	return marshal(whole)
+}
+
+// rings are the discriminating positions in force, by pool.
+func (d *document) rings() map[string]int {
+	units := map[string]int{}
+	for i := range d.parsed.Pools {
+		units[d.parsed.Pools[i].Name] = d.parsed.Pools[i].RingUnits
+	}
+	return units
+}
+
+// compose makes the policy in force of the replica's own and what was agreed.
+func (s *Service) compose(a *agreement) (*document, error) {
+	d := s.agreements.local
+	if a.Over == s.agreements.over {
+		var err error
+		if a.Policy != nil {
+			if d, err = parsePolicy("policy", s.policyDir(), a.Policy, &s.vocabularies); err != nil {
+				return nil, err
+			}
+		}
+		for pool, mode := range a.Modes {
+			if d.parsed.ByName(pool) == nil {
+				continue // its workers are gone
+			}
+			if d, err = d.withMode(pool, mode); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if a.Off && !d.off {
+		return d.withOff(true)
+	}
+	return d, nil
+}
+
+// setLocal takes over a policy that this replica has by itself. Requires policyMu.
+func (s *Service) setLocal(d *document, text []byte) error {
+	s.agreements.local, s.agreements.over = d, overOf(text)
+	if !s.agreed.Load() {
+		return s.takeDocument(d)
+	}
+	if s.agreements.Over == s.agreements.over {
+		return s.apply(s.agreements.agreement, s.agreements.revision)
+	}
+	// Whoever edited the file has the last word.
+	return s.agree(func(a *agreement) { a.Policy, a.Modes = nil, nil })
+}
+
+// apply puts an agreement in force. Requires policyMu.
+func (s *Service) apply(a agreement, revision uint64) error {
+	d, err := s.compose(&a)
+	if err != nil {
+		return err
+	}
+	// What the index has learned outlives a change of the policy.
+	if learned, err := d.withRing(s.policy.Load().rings()); err != nil {
+		return err
+	} else if learned != nil {
+		d = learned
+	}
+	if err := s.setDocument(d); err != nil {
+		return err
+	}
+	s.agreements.agreement, s.agreements.revision, s.offHeld = a, revision, a.Off
+	kick(s.saveSoon)
+	return nil
+}
+
+// agree changes the document, and puts it in force here. Requires policyMu.
+func (s *Service) agree(edit func(*agreement)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*documentTime)
+	defer cancel()
+	for {
+		a, revision, err := s.readAgreement(ctx)
+		if err != nil {
+			return notAgreed(err)
+		}
+		if a.Over != s.agreements.over {
+			a.Over, a.Policy, a.Modes = s.agreements.over, nil, nil
+		}
+		edit(a)
+		if _, err := s.compose(a); err != nil {
+			return err
+		}
+		text, err := json.Marshal(a)
+		if err != nil {
+			return fmt.Errorf("write the policy's document: %w", err)
+		}
+		revision, err = s.cluster.Put(ctx, policyKey, text, revision)
+		switch {
+		case err == nil:
+			return s.apply(*a, revision)
+		case !errors.Is(err, cluster.ErrConflict) || ctx.Err() != nil:
+			return notAgreed(err)
+		}
+	}
+}
+
+func (s *Service) readAgreement(ctx context.Context) (*agreement, uint64, error) {
+	e, err := s.cluster.Get(ctx, policyKey)
+	if errors.Is(err, cluster.ErrNoKey) {
+		return &agreement{Version: policyVersion, Over: s.agreements.over, Off: s.offHeld}, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	a, err := decodeAgreement(e.Value)
+	return a, e.Revision, err
+}
+
+func decodeAgreement(text []byte) (*agreement, error) {
+	var a agreement
+	err := json.Unmarshal(text, &a)
+	if err == nil && a.Version != policyVersion {
+		err = fmt.Errorf("version %d, this program reads %d: upgrade it", a.Version, policyVersion)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the policy's document: %w", err)
+	}
+	return &a, nil
+}
+
+// policyChanged hears of a change of the document.
+func (s *Service) policyChanged(e cluster.Entry) {
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	if e.Revision <= s.agreements.revision {
+		return
+	}
+	a, err := decodeAgreement(e.Value)
+	if err == nil {
+		err = s.apply(*a, e.Revision)
+	}
+	if err != nil {
+		s.log.Error("what another replica was told isn't in force here", "err", err)
+	}
+}
+
+// notAgreed is for who asked for a change that couldn't be agreed on.
+func notAgreed(err error) error {
+	if errors.Is(err, cluster.ErrNotReady) || errors.Is(err, context.DeadlineExceeded) {
+		return &api.Failure{Status: http.StatusServiceUnavailable, Code: noMajority, Message: "the replicas can't agree now: " + err.Error(), Remedy: "see GET /v1/status for who is missing; nothing was changed"}
+	}
+	return fmt.Errorf("agree with the other replicas: %w", err)
+}
+
+// documentsLoop reads the documents as soon as they can be read, and follows them.
+func (s *Service) documentsLoop(ctx context.Context) {
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for before := ""; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		err := s.firstDocuments(ctx)
+		if err == nil {
+			break
+		}
+		if text := err.Error(); text != before {
+			s.log.Info("waiting for the other replicas", "err", err)
+			before = text
+		}
+		again.Reset(documentFirst)
+	}
+	kick(s.urgent)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		_ = s.cluster.Watch(ctx, membersKey, s.membersChanged) // only ctx ends it
+	}()
+	_ = s.cluster.Watch(ctx, policyKey, s.policyChanged)
+	<-watched
+}
+
+// documentFirst is how often documents are looked for at first.
+const documentFirst = 20 * time.Millisecond
+
+// firstDocuments takes over what was agreed on before.
+func (s *Service) firstDocuments(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, documentTime)
+	defer cancel()
+	if err := s.cluster.Problem(); err != nil {
+		return err
+	}
+	if err := s.firstMembers(ctx); err != nil {
+		return err
+	}
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	numbers, _, err := s.readNumbers(ctx)
+	if err != nil {
+		return err
+	}
+	a, revision, err := s.readAgreement(ctx)
+	if err != nil {
+		return err
+	}
+	s.quota.numbers = numbers
+	s.agreed.Store(true)
+	if a.Over != s.agreements.over {
+		err = s.agree(func(a *agreement) { a.Policy, a.Modes = nil, nil })
+	} else {
+		err = s.apply(*a, revision)
+	}
+	if err != nil {
+		s.agreed.Store(false)
+	}
+	return err
+}
+
+// agreeOff switches the fleet off or on. Without a majority it does so at this
+// replica alone: who calls for it has a reason.
+func (s *Service) agreeOff(off bool) error {
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	err := s.agree(func(a *agreement) { a.Off = off })
+	var f *api.Failure
+	if !errors.As(err, &f) || f.Code != noMajority {
+		return err
+	}
+	here := s.agreements.agreement
+	here.Off = off
+	if err := s.apply(here, s.agreements.revision); err != nil {
+		return err
+	}
+	return &api.Failure{Status: f.Status, Code: f.Code, Message: f.Message + "; this replica alone was switched", Remedy: "switch the others by themselves, or see GET /v1/status for who is missing"}
+}
+
+// agreeMode switches a pool.
+func (s *Service) agreeMode(pool, mode string) error {
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	if _, err := s.policy.Load().withMode(pool, mode); err != nil {
+		return err
+	}
+	return s.agree(func(a *agreement) {
+		modes := maps.Clone(a.Modes)
+		if modes == nil {
+			modes = map[string]string{}
+		}
+		modes[pool] = mode
+		a.Modes = modes
+	})
+}

@@ -1,0 +1,55 @@
+package control
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warmpath/warmpath/control/cluster"
+)
+
+// Several services act as one when Config.NATS says so. What they agree on is four
+// documents beside the leader's lease: the policy that was put (policy_agreed.go),
+// the numbers of its tenants (quota_tenants.go), worker references (members.go) and
+// the ledger's checkpoint (quota_lead.go). The leader alone grants leases; gateways
+// talk to any replica, which asks the leader for them.
+//
+// A service without NATS is alone: it leads, and all of that is its own.
+
+// openCluster joins the other replicas, where there are to be any.
+func (s *Service) openCluster() error {
+	if s.cfg.NATS == nil {
+		return nil
+	}
+	cfg := *s.cfg.NATS
+	cfg.Log, cfg.Version = s.log, s.cfg.Version
+	if cfg.URL == "" {
+		cfg.URL = s.URL()
+	}
+	c, err := cluster.Open(context.Background(), cfg)
+	if err != nil {
+		return fmt.Errorf("join the other replicas: %w", err)
+	}
+	s.cluster = c
+	return nil
+}
+
+// closeCluster leaves them.
+func (s *Service) closeCluster() {
+	if s.cluster != nil {
+		s.cluster.Close()
+	}
+}
+
+// alone tells whether there can't be others.
+func (s *Service) alone() bool { return s.cfg.NATS == nil }
+
+// runCluster takes part until ctx ends.
+func (s *Service) runCluster(ctx context.Context, group *errgroup.Group) {
+	group.Go(func() error { return s.cluster.Run(ctx, s.handlers()) })
+	group.Go(func() error { return s.answerOthers(ctx) })
+	group.Go(func() error { s.ledgerLoop(ctx); return nil })
+	group.Go(func() error { s.documentsLoop(ctx); return nil })
+	group.Go(func() error { s.membersLoop(ctx); return nil })
+}
