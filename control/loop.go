@@ -56,6 +56,7 @@ func (s *Service) publishLoop(ctx context.Context) {
 func (s *Service) publishEntries(batch *publish.Batch, now time.Time) {
 	batch.Reset()
 	s.index.Drain(func(c index.Change) { batch.Add(c.Fingerprint, c.Holders, c.PoolSize) })
+	s.tiers.Drain(func(key uint64, holders []uint16) { batch.Add(key, holders, math.MaxInt) })
 	if s.table.Apply(batch, now) {
 		t := s.table.Stats()
 		s.log.Info("table grew", "bits", t.Bits, "entries", t.Entries, "epoch", t.Epoch)
@@ -166,6 +167,7 @@ func (s *Service) housekeeping(now time.Time) {
 	}
 	s.heal(now)
 	s.housekeepExact(now)
+	s.housekeepTiers()
 	units := map[string]int{}
 	for i := range s.policy.Load().parsed.Pools {
 		name := s.policy.Load().parsed.Pools[i].Name
