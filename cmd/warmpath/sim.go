@@ -19,7 +19,7 @@ func simCommand() *cobra.Command {
 virtual time, with the decision function of the proxy module itself; workers runs
 engines that answer HTTP, in real time.`,
 	}
-	cmd.AddCommand(simListCommand(), simRunCommand(), simCompareCommand(), simSaturationCommand(), simMatrixCommand(), simAdmissionCommand(), simWorkersCommand())
+	cmd.AddCommand(simListCommand(), simRunCommand(), simCompareCommand(), simSaturationCommand(), simMatrixCommand(), simReferenceCommand(), simAdmissionCommand(), simWorkersCommand())
 	return cmd
 }
 

@@ -141,7 +141,7 @@ func Policies() []PolicyKind {
 		{"least_load", "the least loaded", policy.LeastLoad, ours},
 		{"session_hash", "consistent hash of the conversation", policy.SessionHash, ours},
 		{"chwbl", "consistent hash of the prefix with bounded loads (KubeAI)", policy.CHWBL, ours},
-		{"reference", "the rule cost with exact state and no delay", policy.Cost, Reference},
+		{"reference", "the rule cost with exact state, no delay and the best weights of a grid", policy.Cost, Reference},
 	}
 }
 
@@ -210,7 +210,12 @@ func (s Scenario) Run(p Play) (*Result, error) {
 	}
 	rule := policy.Default(kind.rule)
 	if p.Policy == "reference" {
+		grid, err := CommittedGrid()
+		if err != nil {
+			return nil, err
+		}
 		rule.Sample = 1
+		grid.apply(&s, &rule)
 	}
 	if p.Tune != nil {
 		p.Tune(&rule)

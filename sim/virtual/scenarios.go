@@ -38,6 +38,17 @@ func Scenarios() []Scenario {
 	return all
 }
 
+// Workloads lists the scenarios in which nothing happens and whose saturation is known: those
+// that rules are compared on.
+func Workloads() (all []Scenario) {
+	for _, s := range Scenarios() {
+		if s.Saturation > 0 && !s.mishap() {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // workloads differ in what the requests are like.
 func workloads() []Scenario {
 	return []Scenario{
