@@ -3,7 +3,6 @@ package virtual
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -105,6 +104,7 @@ type Fleet struct {
 	generations []uint32
 	gateways    []*Gateway
 	index       *index
+	fader       fader // of what was reported
 	rule        Rule
 	learns      bool           // the rule asks the index
 	planner     *homes.Planner // nil where the rule knows no homes
@@ -321,7 +321,7 @@ func (f *Fleet) dispatch(g *Gateway, r *Request) {
 	r.worker = best
 	r.predicted, r.uncached = cached, max(0, r.Prompt-cached)
 	b := &g.own[best]
-	b.fade(f.now)
+	b.fade(f.now, &g.fader)
 	b.inFlight++
 	b.uncached += r.uncached
 	b.recent += float64(r.uncached)
@@ -474,7 +474,7 @@ func (f *Fleet) report(i int) {
 	}
 	for g, gateway := range f.gateways {
 		b := &gateway.own[i]
-		b.fade(f.now)
+		b.fade(f.now, &gateway.fader)
 		r.own[g] = *b
 		r.total.inFlight += b.inFlight
 		r.total.uncached += b.uncached
@@ -609,5 +609,3 @@ func (f *Fleet) Saturated() bool { return f.saturated }
 
 // Now is the virtual time.
 func (f *Fleet) Now() time.Duration { return f.now }
-
-func fading(age, by time.Duration) float64 { return math.Exp(-float64(age) / float64(by)) }

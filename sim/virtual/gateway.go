@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"math"
 	"time"
 
 	"github.com/warmpath/warmpath/shared/fingerprint"
@@ -29,7 +30,8 @@ type Gateway struct {
 	rng   *route.Rand
 
 	view  route.View
-	own   []book          // by worker
+	own   []book // by worker
+	fader fader
 	avoid []time.Duration // by worker: until when it is left alone here
 	order uint64          // requests so far
 
@@ -50,11 +52,25 @@ type book struct {
 // recentFor is the time in which recent work fades by a factor e.
 const recentFor = 10 * time.Second
 
-func (b *book) fade(now time.Duration) {
+func (b *book) fade(now time.Duration, by *fader) {
 	if now > b.at {
-		b.recent *= fading(now-b.at, recentFor)
+		b.recent *= by.over(now - b.at)
 		b.at = now
 	}
+}
+
+// fader is by how much recent work fades over a time. Most books of a gateway were faded
+// together, so most times are the last one.
+type fader struct {
+	age    time.Duration
+	factor float64
+}
+
+func (f *fader) over(age time.Duration) float64 {
+	if age != f.age || f.factor == 0 {
+		f.age, f.factor = age, math.Exp(-float64(age)/float64(recentFor))
+	}
+	return f.factor
 }
 
 // report is what a worker's report said, with the gateways' books as control
@@ -100,7 +116,7 @@ func (g *Gateway) reported(worker int, r *report) {
 // the own ones exact.
 func (g *Gateway) refresh(i int, now time.Duration) {
 	w, seen, own := &g.view.Workers[i], &g.fleet.workers[i].seen, &g.own[i]
-	own.fade(now)
+	own.fade(now, &g.fader)
 	var before book
 	if g.Index < len(seen.own) {
 		before = seen.own[g.Index]
@@ -108,7 +124,10 @@ func (g *Gateway) refresh(i int, now time.Duration) {
 	others := max(0, seen.total.inFlight-before.inFlight)
 	w.InFlight = own.inFlight + others
 	w.UncachedTokens = own.uncached + max(0, seen.total.uncached-before.uncached)
-	w.RecentTokens = own.recent + max(0, seen.total.recent-before.recent)*fading(now-seen.taken, recentFor)
+	w.RecentTokens = own.recent
+	if others := seen.total.recent - before.recent; others > 0 {
+		w.RecentTokens += others * g.fleet.fader.over(now-seen.taken)
+	}
 	w.AvoidFor = max(0, g.avoid[i]-now)
 	worker := g.fleet.workers[i]
 	if worker.empty > 0 {

@@ -33,7 +33,7 @@ func (x *reference) Choose(g *Gateway, r *Request, now time.Duration) (worker, c
 		v.InFlight, v.RecentTokens = 0, 0
 		for _, other := range f.gateways {
 			b := &other.own[i]
-			b.fade(now)
+			b.fade(now, &other.fader)
 			v.InFlight += b.inFlight
 			v.RecentTokens += b.recent
 		}
