@@ -52,9 +52,9 @@ func TestAYoungWorkerIsKnownAndAHotPrefixGetsHomes(t *testing.T) {
 	cfg.Source = s.Source(1, 10, 2800)
 	var fleet *Fleet
 	cfg.Rule = func(f *Fleet) Rule { fleet = f; return routeRule{} }
-	cfg.Sampled = func(_, _, homes int, now time.Duration) {
-		most = max(most, homes)
-		if homes > 0 && first == 0 {
+	cfg.Sampled = func(s Sample, now time.Duration) {
+		most = max(most, s.Homes)
+		if s.Homes > 0 && first == 0 {
 			first = now
 		}
 		w := &fleet.gateways[0].view.Workers

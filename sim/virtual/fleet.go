@@ -74,9 +74,17 @@ type Config struct {
 	Arrived func(r *Request, now time.Duration)
 	// Record takes every request that has ended.
 	Record func(o Outcome)
-	// Sampled is told of every report as it is taken: the prompt tokens that are to be computed at
-	// a worker, and how many homes the gateways know.
-	Sampled func(worker, uncached, homes int, now time.Duration)
+	// Sampled is told of every report as it is taken.
+	Sampled func(s Sample, now time.Duration)
+}
+
+// Sample is what is so at the time of a worker's report.
+type Sample struct {
+	Worker   int
+	Uncached int           // prompt tokens that are to be computed there, as gateways booked them
+	Waiting  int           // requests sent there without a first token
+	Busy     time.Duration // that it has worked so far
+	Homes    int           // hot prefixes whose homes the gateways know
 }
 
 // Outcome is how a request ended.
@@ -314,6 +322,9 @@ func (f *Fleet) arrive(r *Request) {
 // dispatch chooses, books a request and sends it on its way.
 func (f *Fleet) dispatch(g *Gateway, r *Request) {
 	best, cached := f.rule.Choose(g, r, f.now)
+	if r.pinned > 0 {
+		best, cached = r.pinned-1, 0
+	}
 	if best < 0 {
 		f.end(r, Outcome{Refused: true})
 		return
@@ -324,6 +335,8 @@ func (f *Fleet) dispatch(g *Gateway, r *Request) {
 	b.fade(f.now, &g.fader)
 	b.inFlight++
 	b.uncached += r.uncached
+	b.waiting++
+	r.waits = true
 	b.recent += float64(r.uncached)
 	if f.learns {
 		f.index.predict(f.now, r, best, f.generations[best], g.at)
@@ -381,8 +394,13 @@ func (f *Fleet) unbook(g *Gateway, r *Request) {
 
 // computed takes a request's prompt off what is to be computed.
 func (g *Gateway) computed(r *Request) {
-	g.own[r.worker].uncached -= r.uncached
+	b := &g.own[r.worker]
+	b.uncached -= r.uncached
 	r.uncached = 0
+	if r.waits {
+		b.waiting--
+		r.waits = false
+	}
 }
 
 // wakeAt sets the time at which something next happens in an engine.
@@ -478,10 +496,11 @@ func (f *Fleet) report(i int) {
 		r.own[g] = *b
 		r.total.inFlight += b.inFlight
 		r.total.uncached += b.uncached
+		r.total.waiting += b.waiting
 		r.total.recent += b.recent
 	}
 	if f.cfg.Sampled != nil {
-		f.cfg.Sampled(i, r.total.uncached, len(f.gateways[0].view.Homes), f.now)
+		f.cfg.Sampled(Sample{i, r.total.uncached, r.total.waiting, w.worked(f.now), len(f.gateways[0].view.Homes)}, f.now)
 	}
 	if !w.up {
 		return // silence: nobody reports for a dead worker

@@ -45,6 +45,7 @@ type Gateway struct {
 type book struct {
 	inFlight int
 	uncached int
+	waiting  int     // requests without a first token
 	recent   float64 // uncached tokens sent, fading
 	at       time.Duration
 }

@@ -69,8 +69,10 @@ func (p *MatrixPlan) comparisons() (all []toPlay) {
 		}
 		at, names := loads, policies
 		switch {
-		case strings.HasPrefix(s.Name, "hot-prefix"):
+		case s.Name == "hot-prefix":
 			at, names = []float64{0.5}, []string{"cost", "weighted", "threshold", "reference"}
+		case strings.HasPrefix(s.Name, "hot-prefix"): // the curve
+			at, names = []float64{0.5}, []string{"cost", "reference"}
 		case s.mishap():
 			at, names = []float64{0.7}, []string{"cost", "threshold", "reference"}
 		}

@@ -245,3 +245,29 @@ func TestATraceIsPlayedAsRecorded(t *testing.T) {
 		t.Errorf("a recorded scenario without its trace: %v", err)
 	}
 }
+
+// Where every worker was given a copy of the hot prefix, no hot request computes it again.
+func TestACopiedPrefixIsWhereItWasSent(t *testing.T) {
+	s, err := FindScenario("hot-prefix-copied")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copies := map[int]bool{}
+	cfg := s.config(t, "cost", 1, func(o Outcome) {
+		switch o.Group {
+		case "copies":
+			copies[o.Worker] = true
+		case "hot", "hot, first 3 s":
+			if o.Cached < 8000 {
+				t.Errorf("a hot request at %v found %d tokens at worker %d", o.Arrived, o.Cached, o.Worker)
+			}
+		}
+	})
+	cfg.Source = s.Source(1, 10, 2800)
+	if _, err := Run(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if len(copies) != s.Workers {
+		t.Errorf("%d of %d workers were given a copy", len(copies), s.Workers)
+	}
+}

@@ -81,12 +81,14 @@ type Bucket struct {
 	Arrivals []int // by worker
 	TTFT     []float64
 	Floors   []float64 // soon after a fault: an idle engine's time for what nobody held, ms
-	// Queue is the greatest mean of prompt tokens to be computed at a worker; Homes how many hot
-	// prefixes have homes at the end.
-	Queue float64
-	Homes int
+	// Queue is the greatest mean of prompt tokens to be computed at a worker, Waiting that of
+	// requests without a first token; Homes how many hot prefixes have homes at the end.
+	Queue, Waiting float64
+	Homes          int
+	// Busy is how many seconds each worker has worked since the run began, as of its last report.
+	Busy []float64
 
-	queued, samples []int // by worker
+	queued, waiting, samples []int // by worker
 }
 
 // SLO is what a request has to meet to count: a first token within
@@ -141,18 +143,20 @@ func (c *collector) bucket(at time.Duration) *Bucket {
 	second := int(at / time.Second)
 	b := c.buckets[second]
 	if b == nil {
-		b = &Bucket{Second: second, Arrivals: make([]int, c.workers), queued: make([]int, c.workers), samples: make([]int, c.workers)}
+		b = &Bucket{Second: second, Arrivals: make([]int, c.workers), Busy: make([]float64, c.workers), queued: make([]int, c.workers), waiting: make([]int, c.workers), samples: make([]int, c.workers)}
 		c.buckets[second] = b
 	}
 	return b
 }
 
 // sample takes what a report said.
-func (c *collector) sample(worker, uncached, homes int, now time.Duration) {
+func (c *collector) sample(s Sample, now time.Duration) {
 	b := c.bucket(now)
-	b.queued[worker] += uncached
-	b.samples[worker]++
-	b.Homes = homes
+	b.queued[s.Worker] += s.Uncached
+	b.waiting[s.Worker] += s.Waiting
+	b.samples[s.Worker]++
+	b.Busy[s.Worker] = s.Busy.Seconds()
+	b.Homes = s.Homes
 }
 
 func (c *collector) record(o Outcome) {
@@ -272,6 +276,7 @@ func (c *collector) finish(busy []time.Duration, total time.Duration) *Result {
 	for _, b := range c.buckets {
 		for i, n := range b.samples {
 			b.Queue = max(b.Queue, float64(b.queued[i])/float64(max(n, 1)))
+			b.Waiting = max(b.Waiting, float64(b.waiting[i])/float64(max(n, 1)))
 		}
 		r.Timeline = append(r.Timeline, *b)
 	}

@@ -13,7 +13,11 @@ var saturation = map[string]float64{
 	"seed-16":               149,
 	"hot-prefix":            149, // of its background alone
 	"hot-prefix-30":         149,
+	"hot-prefix-15":         149,
 	"hot-prefix-brief":      149,
+	"hot-prefix-copied":     149,
+	"hot-prefix-copied-30":  149,
+	"hot-prefix-copied-15":  149,
 	"tight-16":              82,
 	"zipf-32":               128,
 	"one-tenant":            152,
@@ -82,9 +86,13 @@ func workloads() []Scenario {
 			Name: "mooncake-synthetic", About: "Mooncake's synthetic trace (needs --trace)", Recorded: true,
 			Workers: 16, Params: h200Pair(), Rate: 5, Settle: time.Minute,
 		},
-		hotPrefix("hot-prefix", "seed-16, and for two minutes 60 requests/s more that share 8,000 tokens", 60, 250),
-		hotPrefix("hot-prefix-30", "half as many of them", 30, 250),
-		hotPrefix("hot-prefix-brief", "60/s with answers of 25 tokens: the prompts alone", 60, 25),
+		hotPrefix("hot-prefix", "seed-16, and for two minutes 60 requests/s more that share 8,000 tokens", 60, 250, false),
+		hotPrefix("hot-prefix-30", "half as many of them", 30, 250, false),
+		hotPrefix("hot-prefix-15", "a quarter of them", 15, 250, false),
+		hotPrefix("hot-prefix-brief", "60/s with answers of 25 tokens: the prompts alone", 60, 25, false),
+		hotPrefix("hot-prefix-copied", "hot-prefix where every worker was given a copy before: what its load alone does", 60, 250, true),
+		hotPrefix("hot-prefix-copied-30", "half as many", 30, 250, true),
+		hotPrefix("hot-prefix-copied-15", "a quarter", 15, 250, true),
 		chat("fleet-2000", "2,000 nodes, 40,000 tenants, a million requests", 3000, func(c *Chat) { c.Tenants = 40_000 }).with(func(s *Scenario) {
 			s.Workers, s.Requests = 2000, 1_000_000
 		}),
@@ -129,8 +137,9 @@ func mishaps() []Scenario {
 }
 
 // hotPrefix is seed-16 that one prefix falls upon: 8,000 tokens and 300 new ones,
-// rate times a second for two minutes.
-func hotPrefix(name, about string, rate float64, answer float64) Scenario {
+// rate times a second for two minutes. If copied, every worker was given a copy
+// before, one after the other.
+func hotPrefix(name, about string, rate, answer float64, copied bool) Scenario {
 	s := chat(name, about, 75)
 	background := s.Source
 	from := s.Settle + time.Minute
@@ -140,20 +149,47 @@ func hotPrefix(name, about string, rate float64, answer float64) Scenario {
 		hot.Tenants, hot.MinTurns, hot.MaxTurns = 1, 1, 1
 		hot.System, hot.First = Lengths{Mean: 8000, Min: 8000, Max: 8000}, Lengths{Mean: 300, Min: 300, Max: 300}
 		hot.Answer.Mean = answer
-		return newMix(
-			&part{Source: background(seed, r, n), group: func(at time.Duration) string {
+		hotSeed := seed + 1<<32
+		parts := []*part{
+			{Source: background(seed, r, n), group: func(at time.Duration) string {
 				if at >= from && at < from+lasts {
 					return "background"
 				}
 				return "background before and after"
 			}},
-			&part{Source: hot.Source(seed+1<<32, rate, 1<<30), from: from, until: from + lasts, group: func(at time.Duration) string {
+			{Source: hot.Source(hotSeed, rate, 1<<30), from: from, until: from + lasts, group: func(at time.Duration) string {
 				if at < from+start {
 					return "hot, first 3 s"
 				}
 				return "hot"
 			}},
-		)
+		}
+		if copied {
+			const apart = 2 * time.Second
+			parts = append(parts, &part{
+				Source: &everywhere{Source: hot.Source(hotSeed, 1, s.Workers), workers: s.Workers, apart: apart},
+				from:   from - time.Duration(s.Workers+1)*apart, group: func(time.Duration) string { return "copies" },
+			})
+		}
+		return newMix(parts...)
 	}
 	return s
+}
+
+// everywhere sends a request of a source to every worker, one after the other.
+type everywhere struct {
+	Source
+	workers, sent int
+	apart         time.Duration
+}
+
+// Open returns the one for the next worker.
+func (e *everywhere) Open() (time.Duration, *Request, bool) {
+	_, r, ok := e.Source.Open()
+	if !ok || e.sent == e.workers {
+		return 0, nil, false
+	}
+	e.sent++
+	r.pinned = e.sent
+	return time.Duration(e.sent) * e.apart, r, true
 }

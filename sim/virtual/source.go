@@ -34,6 +34,8 @@ type Request struct {
 	retried    bool
 	held       int  // blocks that the best worker held when it came, soon after a fault
 	part       int  // of a mix
+	pinned     int  // one more than the worker that it has to go to, 0 for any
+	waits      bool // for its first token, in the gateway's book
 	onTheWay   bool // between the gateway and the engine
 }
 
