@@ -30,13 +30,16 @@ import (
 
 	"github.com/warmpath/warmpath/agent/guard"
 	"github.com/warmpath/warmpath/control/eviction"
+	"github.com/warmpath/warmpath/replicas"
 )
 
 // Config of an Agent. Zero values take the defaults; Engine and Control are
 // required.
 type Config struct {
-	Engine  string // http://127.0.0.1:8000
-	Control string // http://control:8780
+	Engine string // http://127.0.0.1:8000
+	// Control is the control service, http://control:8780; several are its replicas,
+	// of which one is told.
+	Control []string
 	// Worker is the engine's ip:port in the worker list. Empty: that of Engine, or
 	// if that is loopback and Control isn't, the address from which Control is
 	// reached, with Engine's port.
@@ -67,7 +70,9 @@ type Config struct {
 type Agent struct {
 	cfg      Config
 	worker   string
-	client   *http.Client
+	client   *http.Client // for the engine
+	control  *http.Client
+	tell     string // where heartbeats go
 	idle     func()
 	log      *slog.Logger
 	sequence uint64
@@ -105,11 +110,7 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	control, err := base("control", cfg.Control, "the control service's URL, for example http://warmpath-control:8780")
-	if err != nil {
-		return nil, err
-	}
-	cfg.Engine, cfg.Control = strings.TrimSuffix(engine.String(), "/"), strings.TrimSuffix(control.String(), "/")
+	cfg.Engine = strings.TrimSuffix(engine.String(), "/")
 	cfg.MetricsPath = cmp.Or(cfg.MetricsPath, "/metrics")
 	if !strings.HasPrefix(cfg.MetricsPath, "/") {
 		return nil, fmt.Errorf("metrics path %q is not a path: begin it with /", cfg.MetricsPath)
@@ -128,29 +129,36 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	at := engine
-	if cfg.Guard != nil {
-		at = &url.URL{Scheme: "http", Host: cfg.GuardListener.Addr().String()}
-	}
-	worker, err := workerAddress(cfg.Worker, at, control)
-	if err != nil {
-		return nil, err
-	}
-	a := &Agent{
-		cfg: cfg, worker: worker, log: cfg.Logger, idle: func() {}, watch: newWatch(cfg.Eviction),
-		health: Health{Worker: worker, Engine: unknown, Control: unknown},
-	}
+	a := &Agent{cfg: cfg, log: cfg.Logger, idle: func() {}, watch: newWatch(cfg.Eviction)}
 	transport := cfg.Transport
 	if transport == nil {
 		t := &http.Transport{DialContext: (&net.Dialer{Timeout: cfg.Timeout}).DialContext, MaxIdleConnsPerHost: 1, IdleConnTimeout: 30 * time.Second, DisableCompression: true}
 		transport, a.idle = t, t.CloseIdleConnections
 	}
-	a.client = &http.Client{
-		Transport: transport, Timeout: cfg.Timeout,
+	control, err := replicas.New(cfg.Control, transport)
+	if err != nil {
+		return nil, fmt.Errorf("control: %w", err)
+	}
+	a.tell = control.URL() + "/v1/heartbeat"
+	a.client, a.control = a.newClient(transport), a.newClient(control)
+	at := engine
+	if cfg.Guard != nil {
+		at = &url.URL{Scheme: "http", Host: cfg.GuardListener.Addr().String()}
+	}
+	first, _ := url.Parse(control.URL()) // it was read before
+	if a.worker, err = workerAddress(cfg.Worker, at, first); err != nil {
+		return nil, err
+	}
+	a.health = Health{Worker: a.worker, Engine: unknown, Control: unknown}
+	return a, nil
+}
+
+func (a *Agent) newClient(transport http.RoundTripper) *http.Client {
+	return &http.Client{
+		Transport: transport, Timeout: a.cfg.Timeout,
 		// A redirect is somebody else's answer, and would take the token along.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return a, nil
 }
 
 // Worker is the address that the heartbeats name.
@@ -284,12 +292,12 @@ func (a *Agent) get(ctx context.Context, at string) (status int, body []byte, er
 	if a.cfg.EngineToken != "" {
 		req.Header.Set("Authorization", "Bearer "+a.cfg.EngineToken)
 	}
-	return a.do(req, maxPage)
+	return do(a.client, req, maxPage)
 }
 
-func (a *Agent) do(req *http.Request, limit int64) (status int, body []byte, err error) {
+func do(client *http.Client, req *http.Request, limit int64) (status int, body []byte, err error) {
 	req.Header.Set("User-Agent", "warmpath-agent")
-	resp, err := a.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		// The error of net/http names method and URL again.
 		var at *url.Error

@@ -101,7 +101,7 @@ const idlePage = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm
 func run(t *testing.T, w *world, cfg Config, f func(a *Agent, stop func() error)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		cfg.Engine, cfg.Control, cfg.Transport = "http://127.0.0.1:8000", "http://127.0.0.1:8780", w
+		cfg.Engine, cfg.Control, cfg.Transport = "http://127.0.0.1:8000", []string{"http://127.0.0.1:8780"}, w
 		a, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -346,7 +346,7 @@ func TestAnEngineOrControlThatIsAwayDelaysTheEndNoLongerThanSaid(t *testing.T) {
 }
 
 func TestHealthzIsJSONAndAlwaysWell(t *testing.T) {
-	a, err := New(Config{Engine: "http://127.0.0.1:8000", Control: "http://127.0.0.1:8780", Transport: &world{}})
+	a, err := New(Config{Engine: "http://127.0.0.1:8000", Control: []string{"http://127.0.0.1:8780"}, Transport: &world{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,14 +359,14 @@ func TestHealthzIsJSONAndAlwaysWell(t *testing.T) {
 }
 
 func TestWhatCannotWorkIsRefusedWithARemedy(t *testing.T) {
-	good := Config{Engine: "http://10.0.0.7:8000", Control: "http://10.0.0.1:8780"}
+	good := Config{Engine: "http://10.0.0.7:8000", Control: []string{"http://10.0.0.1:8780"}}
 	for name, c := range map[string]struct {
 		change func(c *Config)
 		want   string
 	}{
 		"no engine":         {func(c *Config) { c.Engine = "" }, "http://127.0.0.1:8000"},
 		"engine without it": {func(c *Config) { c.Engine = "10.0.0.7:8000" }, "is not a URL"},
-		"control":           {func(c *Config) { c.Control = "ftp://x" }, "is not a URL"},
+		"control":           {func(c *Config) { c.Control = []string{"ftp://x"} }, "is not a base URL"},
 		"worker":            {func(c *Config) { c.Worker = "engine:8000" }, "is not ip:port"},
 		"path":              {func(c *Config) { c.MetricsPath = "metrics" }, "begin it with /"},
 		"interval":          {func(c *Config) { c.Interval = time.Millisecond }, "outside 100 ms"},
@@ -389,7 +389,7 @@ func TestTheWorkersAddressIsThatOfTheList(t *testing.T) {
 		{"http://127.0.0.1:8000", "http://10.0.0.1:8780", "10.0.0.9:8000", "10.0.0.9:8000"},
 		{"http://localhost:8000", "http://127.0.0.1:8780", "", "127.0.0.1:8000"}, // the way to control
 	} {
-		a, err := New(Config{Engine: c.engine, Control: c.control, Worker: c.worker})
+		a, err := New(Config{Engine: c.engine, Control: []string{c.control}, Worker: c.worker})
 		if err != nil || a.Worker() != c.want {
 			t.Errorf("%+v: %v %v", c, a, err)
 		}

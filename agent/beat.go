@@ -115,7 +115,7 @@ func (a *Agent) send(ctx context.Context, h *heartbeat.Heartbeat) error {
 	if err != nil {
 		return fmt.Errorf("encode heartbeat: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.cfg.Control+"/v1/heartbeat", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.tell, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (a *Agent) send(ctx context.Context, h *heartbeat.Heartbeat) error {
 			req.Header.Set("Authorization", "Bearer "+token)
 		}
 	}
-	status, answer, err := a.do(req, maxAnswer)
+	status, answer, err := do(a.control, req, maxAnswer)
 	if err != nil {
 		return fmt.Errorf("not reached: %w", err)
 	}

@@ -55,7 +55,7 @@ func guarded(t *testing.T, w *world, cfg Config, limits guard.Limits, f func(a *
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Engine, cfg.Control, cfg.Transport = "http://127.0.0.1:8000", "http://127.0.0.1:8780", w
+		cfg.Engine, cfg.Control, cfg.Transport = "http://127.0.0.1:8000", []string{"http://127.0.0.1:8780"}, w
 		cfg.Guard, cfg.GuardListener = g, quiet{make(chan struct{})}
 		a, err := New(cfg)
 		if err != nil {

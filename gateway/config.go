@@ -6,10 +6,11 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/url"
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/warmpath/warmpath/replicas"
 )
 
 // Config configures a Gateway. Only Module and Endpoints have no default.
@@ -27,8 +28,9 @@ type Config struct {
 	// Plugin is the module's configuration (JSON, docs/formats.md).
 	Plugin []byte
 	// Clusters maps the names that the module may call to base URLs, such as
-	// "warmpath-control" to "http://127.0.0.1:8780".
-	Clusters map[string]string
+	// "warmpath-control" to "http://127.0.0.1:8780". Several are replicas of one
+	// service: calls go to one of them until it fails (package replicas).
+	Clusters map[string][]string
 	// Endpoints are the workers that may be sent to: what the module names but
 	// the gateway doesn't know is skipped, as in Envoy.
 	Endpoints *Endpoints
@@ -89,9 +91,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Endpoints == nil {
 		return c, errors.New("gateway: Endpoints is nil: list the workers, or let Endpoints.Follow read them from the control service")
 	}
-	for name, base := range c.Clusters {
-		if u, err := url.Parse(base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return c, fmt.Errorf("gateway: cluster %q: %q is not a base URL such as http://127.0.0.1:8780", name, base)
+	for name, urls := range c.Clusters {
+		if _, err := replicas.New(urls, nil); err != nil {
+			return c, fmt.Errorf("gateway: cluster %q: %w", name, err)
 		}
 	}
 	setDefault(&c.Listen, "127.0.0.1:8080")

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/warmpath/warmpath/replicas"
 )
 
 // Endpoints are the workers a gateway may send to, by pool: the counterpart of
@@ -120,16 +122,16 @@ func parseEndpointHeader(value string) []string {
 
 // Follow keeps the set equal to the control service's worker list until ctx
 // ends. The last good list stays while control doesn't answer.
-func (e *Endpoints) Follow(ctx context.Context, controlURL, token string, every time.Duration, log *slog.Logger) {
-	client := &http.Client{Timeout: 5 * time.Second}
+func (e *Endpoints) Follow(ctx context.Context, control *replicas.Set, token string, every time.Duration, log *slog.Logger) {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: control}
 	failing := false
 	for {
-		err := e.pull(ctx, client, controlURL, token)
+		err := e.pull(ctx, client, control.URL(), token)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil && !failing {
-			log.Warn("worker list not read, the last one stays", "control", controlURL, "err", err)
+			log.Warn("worker list not read, the last one stays", "err", err)
 		}
 		failing = err != nil
 		select {
@@ -141,7 +143,7 @@ func (e *Endpoints) Follow(ctx context.Context, controlURL, token string, every 
 }
 
 func (e *Endpoints) pull(ctx context.Context, client *http.Client, controlURL, token string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(controlURL, "/")+"/v1/workers", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, controlURL+"/v1/workers", nil)
 	if err != nil {
 		return err
 	}

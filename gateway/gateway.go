@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/hostsim"
+	"github.com/warmpath/warmpath/replicas"
 )
 
 // Gateway is a running proxy. Create it with New, serve with Run.
@@ -20,6 +21,7 @@ type Gateway struct {
 	fleet    *hostsim.Fleet
 	proxy    *httputil.ReverseProxy
 	upstream *http.Transport
+	clusters []*replicas.Set // that the module calls
 	metrics  *metrics
 	access   *accessLog
 	listener net.Listener
@@ -68,9 +70,9 @@ func New(ctx context.Context, cfg Config) (*Gateway, error) {
 }
 
 func (g *Gateway) startModule(ctx context.Context) error {
-	calls, err := hostsim.NewHTTPDispatcher(g.cfg.Clusters, nil)
+	calls, err := g.reachClusters()
 	if err != nil {
-		return fmt.Errorf("gateway: clusters: %w", err)
+		return err
 	}
 	g.host, err = hostsim.NewHost(ctx, hostsim.Options{Calls: calls, CacheDir: g.cfg.CacheDir, Log: g.moduleLog, LogLevel: hostsim.LogInfo})
 	if err != nil {
@@ -102,9 +104,31 @@ func (g *Gateway) startModule(ctx context.Context) error {
 	return nil
 }
 
+// reachClusters is how the module's calls are made.
+func (g *Gateway) reachClusters() (*hostsim.HTTPDispatcher, error) {
+	calls, err := hostsim.NewHTTPDispatcher(nil, nil)
+	for name, urls := range g.cfg.Clusters {
+		var set *replicas.Set
+		if err == nil {
+			set, err = replicas.New(urls, nil)
+		}
+		if err == nil {
+			g.clusters = append(g.clusters, set)
+			err = calls.SetClusterTransport(name, set.URL(), set)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("gateway: clusters: %w", err)
+	}
+	return calls, nil
+}
+
 func (g *Gateway) closeModule() {
 	g.fleet.Close()
 	_ = g.host.Close(context.Background())
+	for _, set := range g.clusters {
+		set.Close()
+	}
 }
 
 func (g *Gateway) listen() (err error) {

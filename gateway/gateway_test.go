@@ -519,7 +519,7 @@ func TestConfigErrorsSayWhatToDo(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"make wasm":        {Endpoints: known},
 		"list the workers": {Module: guest},
-		"base URL":         {Module: guest, Endpoints: known, Clusters: map[string]string{"c": "localhost"}},
+		"base URL":         {Module: guest, Endpoints: known, Clusters: map[string][]string{"c": {"localhost"}}},
 		"not host:port":    {Module: guest, Endpoints: known, Listen: "nowhere"},
 		"start the module": {Module: []byte("not wasm"), Endpoints: known, Listen: "127.0.0.1:0"},
 	} {

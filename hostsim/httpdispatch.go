@@ -18,21 +18,20 @@ const maxReplyBytes = 32 << 20
 // HTTPDispatcher makes real requests for http_call. As in Envoy a cluster that
 // cannot be reached answers an ordinary 503 with headers and a body.
 type HTTPDispatcher struct {
-	client   *http.Client
-	mu       sync.RWMutex
-	clusters map[string]*url.URL
+	transport http.RoundTripper
+	mu        sync.RWMutex
+	clusters  map[string]httpCluster
+}
+
+type httpCluster struct {
+	base   *url.URL
+	client *http.Client
 }
 
 // NewHTTPDispatcher maps cluster names to base URLs ("http://127.0.0.1:9000").
 // transport nil: http.DefaultTransport.
 func NewHTTPDispatcher(clusters map[string]string, transport http.RoundTripper) (*HTTPDispatcher, error) {
-	d := &HTTPDispatcher{
-		client: &http.Client{
-			Transport:     transport,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		clusters: map[string]*url.URL{},
-	}
+	d := &HTTPDispatcher{transport: transport, clusters: map[string]httpCluster{}}
 	for name, base := range clusters {
 		if err := d.SetCluster(name, base); err != nil {
 			return nil, err
@@ -43,6 +42,12 @@ func NewHTTPDispatcher(clusters map[string]string, transport http.RoundTripper) 
 
 // SetCluster adds a cluster or moves it to another base URL.
 func (d *HTTPDispatcher) SetCluster(name, base string) error {
+	return d.SetClusterTransport(name, base, d.transport)
+}
+
+// SetClusterTransport is SetCluster for one that is reached in a way of its own, such
+// as several hosts of which one is chosen.
+func (d *HTTPDispatcher) SetClusterTransport(name, base string, transport http.RoundTripper) error {
 	u, err := url.Parse(base)
 	if err != nil {
 		return fmt.Errorf("cluster %s: base URL %q: %w", name, base, err)
@@ -52,7 +57,10 @@ func (d *HTTPDispatcher) SetCluster(name, base string) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.clusters[name] = u
+	d.clusters[name] = httpCluster{u, &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 	return nil
 }
 
@@ -60,29 +68,29 @@ func (d *HTTPDispatcher) SetCluster(name, base string) error {
 func (d *HTTPDispatcher) HasCluster(name string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.clusters[name] != nil
+	return d.clusters[name].base != nil
 }
 
 // Dispatch implements Dispatcher.
 func (d *HTTPDispatcher) Dispatch(call *HTTPCall) func() {
 	d.mu.RLock()
-	base := d.clusters[call.Cluster]
+	cluster := d.clusters[call.Cluster]
 	d.mu.RUnlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer cancel()
-		d.carryOut(ctx, base, call)
+		cluster.carryOut(ctx, call)
 	}()
 	return cancel
 }
 
-func (d *HTTPDispatcher) carryOut(ctx context.Context, base *url.URL, call *HTTPCall) {
-	req, err := newCallRequest(ctx, base, call)
+func (c *httpCluster) carryOut(ctx context.Context, call *HTTPCall) {
+	req, err := newCallRequest(ctx, c.base, call)
 	if err != nil {
 		call.ReplyDead()
 		return
 	}
-	resp, err := d.client.Do(req)
+	resp, err := c.client.Do(req)
 	if err != nil {
 		// Before headers: the router's 503. The caller's own timeout has already
 		// answered in this case.

@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -62,12 +61,11 @@ func (r *replica) revive() { r.life, r.end = context.WithCancel(context.Backgrou
 var errLeft = errors.New("the replica failed meanwhile")
 
 // New returns the set of the replicas at urls (http://host:port, a path may
-// follow). key, the name of who asks, chooses the one to begin with, so that many
-// spread over all. transport nil: one of its own that gives a host a second to
-// accept a connection.
-func New(urls []string, key string, transport http.RoundTripper) (*Set, error) {
+// follow), beginning with any of them: gateways spread over all. transport nil: one of
+// its own that gives a host a second to accept a connection.
+func New(urls []string, transport http.RoundTripper) (*Set, error) {
 	if len(urls) == 0 {
-		return nil, errors.New("no URL of a control service: give at least one, such as http://127.0.0.1:8780")
+		return nil, errors.New("no URL: give at least one, such as http://127.0.0.1:8780")
 	}
 	if transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
@@ -79,15 +77,13 @@ func New(urls []string, key string, transport http.RoundTripper) (*Set, error) {
 	for _, text := range urls {
 		u, err := url.Parse(strings.TrimSuffix(text, "/"))
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fmt.Errorf("%q is not the URL of a control service: write http://host:port", text)
+			return nil, fmt.Errorf("%q is not a base URL: write http://host:port", text)
 		}
 		r := replica{base: u}
 		r.revive()
 		s.replicas = append(s.replicas, r)
 	}
-	h := fnv.New32a()
-	_, _ = io.WriteString(h, key)
-	s.home = int(h.Sum32() % uint32(len(urls)))
+	s.home = rand.N(len(urls))
 	s.at = s.home
 	return s, nil
 }

@@ -69,7 +69,7 @@ GET /healthz says what the engine and the control service answered last. It is
 	}
 	f := cmd.Flags()
 	f.StringVar(&cfg.Engine, "engine", "http://127.0.0.1:8000", "the engine")
-	f.StringVar(&cfg.Control, "control", defaultControl, "control service")
+	f.StringSliceVar(&cfg.Control, "control", []string{defaultControl}, "control service; several URLs, comma-separated, are its replicas")
 	f.StringVar(&cfg.Worker, "worker", "", "ip:port of the engine in the worker list (default: see above)")
 	f.StringVar(&tokenFile, "token-file", "", "file with the control service's bearer token, read again for each heartbeat")
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with it, for want of a file")

@@ -14,15 +14,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warmpath/warmpath/gateway"
+	"github.com/warmpath/warmpath/replicas"
 )
 
 func gatewayCommand() *cobra.Command {
 	var (
-		cfg                          gateway.Config
-		module, controlURL, tokenEnv string
-		name, deployment, access     string
-		upstreams                    []string
-		upstreamTLS, explain         bool
+		cfg                      gateway.Config
+		module, tokenEnv         string
+		name, deployment, access string
+		controls, upstreams      []string
+		upstreamTLS, explain     bool
 	)
 	cmd := &cobra.Command{
 		Use:   "gateway",
@@ -35,6 +36,7 @@ On SIGTERM /readyz turns to 503, requests are still taken for --drain-delay, the
 no more, and open ones have --drain-timeout to finish. A second signal ends the
 process at once.`,
 		Example: `  warmpath gateway --control http://127.0.0.1:8780
+  warmpath gateway --control http://10.0.0.1:8780,http://10.0.0.2:8780,http://10.0.0.3:8780
   warmpath gateway --control http://127.0.0.1:8780 --upstream 10.0.0.7:8000 --upstream https://10.0.0.8:8443 --access-log -
   warmpath gateway --listen :8443 --tls-cert tls.crt --tls-key tls.key --drain-delay 5s --drain-timeout 10m`,
 		Args: cobra.NoArgs,
@@ -47,13 +49,17 @@ process at once.`,
 			if cfg.Plugin, err = pluginConfig(name, deployment, token, explain); err != nil {
 				return err
 			}
-			cfg.Clusters = map[string]string{controlCluster: controlURL}
+			cfg.Clusters = map[string][]string{controlCluster: controls}
 			if cfg.Endpoints, err = gateway.NewEndpoints("", upstreams...); err != nil {
 				return err
 			}
 			if len(upstreams) == 0 {
 				cfg.Endpoints.TLS(upstreamTLS)
-				go cfg.Endpoints.Follow(cmd.Context(), controlURL, token, time.Second, slog.Default())
+				control, err := replicas.New(controls, nil)
+				if err != nil {
+					return err
+				}
+				go cfg.Endpoints.Follow(cmd.Context(), control, token, time.Second, slog.Default())
 			}
 			if cfg.AccessLog, err = openLog(access, cmd.OutOrStdout()); err != nil {
 				return err
@@ -77,7 +83,7 @@ process at once.`,
 	f := cmd.Flags()
 	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:8080", "address for requests")
 	f.StringVar(&cfg.AdminListen, "admin", "127.0.0.1:8081", "address for /metrics, /healthz, /readyz")
-	f.StringVar(&controlURL, "control", defaultControl, "control service")
+	f.StringSliceVar(&controls, "control", []string{defaultControl}, "control service; several URLs, comma-separated, are its replicas")
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the control service's bearer token")
 	f.StringVar(&module, "module", "", "the module (default: warmpath.wasm beside this binary)")
 	f.StringVar(&name, "name", hostName(), "this gateway's name in the control service's status")

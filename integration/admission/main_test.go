@@ -101,7 +101,7 @@ func serve(text string) int {
 		}()
 		g, err := gateway.New(ctx, gateway.Config{
 			Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", Module: code, Plugin: plugin, VMs: vms,
-			Clusters: map[string]string{"control": j.Control}, Endpoints: known, DrainTimeout: time.Second,
+			Clusters: map[string][]string{"control": {j.Control}}, Endpoints: known, DrainTimeout: time.Second,
 			HeldTimeout: 2 * time.Minute, CacheDir: filepath.Join(os.TempDir(), "warmpath-wazero-cache"), Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

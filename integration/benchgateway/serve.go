@@ -67,7 +67,7 @@ func serveModule(ctx context.Context, module, control string, workers []string, 
 	}
 	g, err := gateway.New(ctx, gateway.Config{
 		Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", Module: code, Plugin: plugin,
-		Clusters: map[string]string{"control": control}, Endpoints: known, DrainTimeout: time.Second,
+		Clusters: map[string][]string{"control": {control}}, Endpoints: known, DrainTimeout: time.Second,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -155,7 +155,7 @@ func startGateway(r *rig) {
 	}
 	g, err := gateway.New(r.t.Context(), gateway.Config{
 		Listen: "127.0.0.1:0", Module: module, Plugin: plugin, Endpoints: endpoints, VMs: 2,
-		Clusters:     map[string]string{"warmpath-control": r.control.URL()},
+		Clusters:     map[string][]string{"warmpath-control": {r.control.URL()}},
 		TokenTimeout: tokenTimeout, DrainTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -58,6 +58,7 @@ type Options struct {
 	// Progress is called a few times a second; it must be quick.
 	Progress func(policy string, p loadgen.Progress)
 	Logger   *slog.Logger
+	Version  string // of the program, for the control service's status
 }
 
 // Tokenizer is a model's vocabulary and chat template: for the policy by file
@@ -156,7 +157,7 @@ func startControl(ctx context.Context, services *errgroup.Group, opts Options, p
 		return nil, err
 	}
 	service, err := control.New(control.Config{
-		Listen: "127.0.0.1:0", Workers: specs, Policy: doc, Logger: opts.Logger,
+		Listen: "127.0.0.1:0", Workers: specs, Policy: doc, Logger: opts.Logger, Version: opts.Version,
 		CoalesceInterval: 10 * time.Millisecond, // the engines' time runs faster than the clock
 	})
 	if err != nil {
@@ -190,7 +191,7 @@ func startGateways(ctx context.Context, services *errgroup.Group, opts Options, 
 		}
 		g, err := gateway.New(ctx, gateway.Config{
 			Listen: "127.0.0.1:0", Module: opts.Module, Plugin: plugin, Endpoints: endpoints,
-			Clusters: map[string]string{"warmpath-control": service.URL()},
+			Clusters: map[string][]string{"warmpath-control": {service.URL()}},
 			VMs:      opts.VMs, CacheDir: opts.CacheDir, Logger: opts.Logger, DrainTimeout: 2 * time.Second,
 		})
 		if err != nil {
