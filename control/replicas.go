@@ -32,6 +32,9 @@ func (s *Service) openCluster() error {
 		return fmt.Errorf("join the other replicas: %w", err)
 	}
 	s.cluster = c
+	if others := cfg.Servers() != 1; others || cfg.Embedded.Listen != "" {
+		s.startSharing(c, c.Self().Nonce, others)
+	}
 	return nil
 }
 
