@@ -49,6 +49,9 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.attempt, v.cancel = context.WithCancelCause(r.Context())
 	defer v.cancel(nil)
 	r = r.WithContext(context.WithValue(v.attempt, visitKey{}, v))
+	// Otherwise an HTTP/1.1 answer that begins before the engine has all of the body
+	// ends the reading of the rest, and with that the request.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	v.endpoint, _ = body.Match(r.URL.EscapedPath())
 	if r.Method != http.MethodPost || !v.endpoint.HasBody() {
 		g.proxy.ServeHTTP(w, r)

@@ -214,6 +214,28 @@ func TestAStreamIsPassedOnPieceByPiece(t *testing.T) {
 	f.idle()
 }
 
+// An engine may refuse a request by its first bytes: what is left of the body must
+// not cut the answer.
+func TestAnEngineMayAnswerBeforeItHasReadTheBody(t *testing.T) {
+	f := newFront(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 20 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			_ = http.NewResponseController(w).Flush()
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	})
+	for i := range 50 {
+		resp, text := f.whole(chat, strings.Repeat("x", 20_000*(i%5)))
+		if resp.StatusCode != 200 || !strings.HasSuffix(text, "data: 19\n\ndata: [DONE]\n\n") {
+			t.Fatalf("%d: %d ...%q", i, resp.StatusCode, text[max(0, len(text)-100):])
+		}
+	}
+	f.idle()
+}
+
 // A client that leaves is heard of at the engine, whenever it does.
 func TestAClientThatLeavesIsHeardOfAtOnce(t *testing.T) {
 	began, gone := make(chan struct{}, 8), make(chan struct{}, 8)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -71,6 +73,9 @@ func (g *guardFlags) open(cfg *agent.Config) error {
 	}
 	if len(g.waits) != len(g.Limits.QueueWait) {
 		return fmt.Errorf("--queue-wait has %d times: give three, for P0, P1 and P2", len(g.waits))
+	}
+	if min(g.Limits.EngineQueue, g.Limits.LongPromptTokens, g.Limits.QueueRequests, g.queue) < 1 || min(g.Limits.PrefillAhead, g.TokenTimeout, slices.Min(g.waits)) <= 0 {
+		return errors.New("--engine-queue, --prefill-ahead, --long-prompt, --queue-requests, --queue-mib, --queue-wait and --token-timeout have to be above 0")
 	}
 	if len(g.memory) != 2 {
 		return fmt.Errorf("--memory has %d shares: give two, the one from which long prompts wait and the one below which they don't", len(g.memory))

@@ -150,7 +150,7 @@ func clientLeaves(r *rig) {
 }
 
 // leave starts n requests and gives them up: after some of the answer when
-// read is given, otherwise when all have reached Envoy.
+// read is given, otherwise when all have reached Envoy, or the guards behind it.
 func (r *rig) leave(n int, build func(ctx context.Context, i int) *http.Request, read func(io.Reader)) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
@@ -173,7 +173,11 @@ func (r *rig) leave(n int, build func(ctx context.Context, i int) *http.Request,
 		}()
 	}
 	if read == nil {
-		r.active(int64(n))
+		if r.fronts != nil {
+			r.atGuards(n)
+		} else {
+			r.active(int64(n))
+		}
 		cancel()
 	}
 	wg.Wait()

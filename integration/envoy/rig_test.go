@@ -50,6 +50,8 @@ type rig struct {
 	fleet   *engines.Fleet // 4 workers of "default", then 2 of "small"
 	proxy   *envoyrun.Proxy
 	client  *http.Client
+	// fronts stand before the workers, in their order; nil: nobody does.
+	fronts []*front
 
 	policy         string // file; empty: the shipped one
 	controlAddress string
@@ -124,7 +126,11 @@ func (r *rig) startControl() {
 	}
 	// The shipped list, at the ports of this run.
 	for i, w := range r.fleet.Workers {
-		list = bytes.ReplaceAll(list, fmt.Appendf(nil, "127.0.0.1:%d\"", 9001+i), fmt.Appendf(nil, "%s\"", w.Address))
+		address := w.Address
+		if r.fronts != nil {
+			address = r.fronts[i].address
+		}
+		list = bytes.ReplaceAll(list, fmt.Appendf(nil, "127.0.0.1:%d\"", 9001+i), fmt.Appendf(nil, "%s\"", address))
 	}
 	if config.Workers, err = discovery.Parse("workers.yaml", list); err != nil {
 		r.t.Fatal(err)
