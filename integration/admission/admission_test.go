@@ -88,6 +88,11 @@ func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	tenant := r.Header.Get("x-tenant-id")
 	_, _ = io.Copy(io.Discard, r.Body)
 	f.change(1, tenant)
+	if long, err := time.ParseDuration(r.Header.Get(streamHeader)); err == nil {
+		stream(w, r, long)
+		f.change(-1, tenant)
+		return
+	}
 	seconds := math.Exp(math.Log(2)-0.5+rand.NormFloat64()) / f.factor
 	select {
 	case <-time.After(time.Duration(seconds * float64(time.Second))):
@@ -102,22 +107,20 @@ func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type fleet struct {
 	t        *testing.T
 	floor    *floor
-	control  *control.Service
 	gateways []process
 	client   *http.Client
 }
 
-func newFleet(t *testing.T) *fleet {
+// startWorkers runs the workers until the test ends.
+func startWorkers(t *testing.T, factor float64) (f *floor, specs []discovery.Spec, addresses []string) {
 	t.Helper()
-	f := &fleet{t: t, floor: &floor{factor: *scale, changed: time.Now()}}
-	var specs []discovery.Spec
-	var addresses []string
+	f = &floor{factor: factor, changed: time.Now()}
 	for range 8 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &http.Server{Handler: f.floor}
+		server := &http.Server{Handler: f}
 		go func() { _ = server.Serve(listener) }()
 		t.Cleanup(func() { _ = server.Close() })
 		addresses = append(addresses, listener.Addr().String())
@@ -126,17 +129,29 @@ func newFleet(t *testing.T) *fleet {
 			PrefillTokensPerSecond: 1_000_000,
 		})
 	}
-	var err error
-	f.control, err = control.New(control.Config{Listen: "127.0.0.1:0", Token: token, Workers: specs, Policy: []byte(policyText)})
+	return f, specs, addresses
+}
+
+// newFleet has one control service.
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	floor, specs, addresses := startWorkers(t, *scale)
+	service, err := control.New(control.Config{Listen: "127.0.0.1:0", Token: token, Workers: specs, Policy: []byte(policyText)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- f.control.Run(ctx) }()
+	go func() { done <- service.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	<-f.control.Ready()
-	f.gateways = start(t, "http://"+f.control.Addr(), addresses)
+	<-service.Ready()
+	return join(t, floor, func(int) []string { return []string{service.URL()} }, addresses)
+}
+
+// join starts the gateways, and returns once they have leases.
+func join(t *testing.T, workers *floor, control func(gateway int) []string, addresses []string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, floor: workers, gateways: start(t, control, addresses)}
 	f.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 400}, Timeout: 2 * time.Minute}
 	t.Cleanup(f.client.CloseIdleConnections)
 	f.leased()
@@ -186,8 +201,30 @@ func (f *fleet) total(prefix string) (sum float64) {
 	return sum
 }
 
+// streamHeader asks a worker for a stream of that length.
+const streamHeader = "x-stream"
+
+// stream is an answer that takes long.
+func stream(w http.ResponseWriter, r *http.Request, long time.Duration) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(long); ; {
+		select {
+		case <-tick.C:
+			_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n")
+			_ = http.NewResponseController(w).Flush()
+		case <-end:
+			_, _ = io.WriteString(w, "data: [DONE]\n\n")
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
 // send is one request of a tenant with about so many bytes.
-func (f *fleet) send(ctx context.Context, g process, tenant string, padding int) (status int, err error) {
+func (f *fleet) send(ctx context.Context, g process, tenant string, padding int, header ...string) (status int, err error) {
 	body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"%d%s"}]}`, rand.Uint64(), strings.Repeat(" word", padding/5))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.url+"/v1/chat/completions", bytes.NewReader([]byte(body)))
 	if err != nil {
@@ -195,6 +232,9 @@ func (f *fleet) send(ctx context.Context, g process, tenant string, padding int)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Tenant-Id", tenant)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	resp, err := f.client.Do(req)
 	if err != nil {
 		return 0, err

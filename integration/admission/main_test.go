@@ -39,8 +39,9 @@ const (
 
 // job is what a gateway process is told by its environment.
 type job struct {
-	Name, Module, Control string
-	Workers               []string
+	Name, Module string
+	Control      []string // URLs of the replicas
+	Workers      []string
 }
 
 const jobVariable = "WARMPATH_ADMISSION_GATEWAY"
@@ -101,7 +102,7 @@ func serve(text string) int {
 		}()
 		g, err := gateway.New(ctx, gateway.Config{
 			Listen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", Module: code, Plugin: plugin, VMs: vms,
-			Clusters: map[string][]string{"control": {j.Control}}, Endpoints: known, DrainTimeout: time.Second,
+			Clusters: map[string][]string{"control": j.Control}, Endpoints: known, DrainTimeout: time.Second,
 			HeldTimeout: 2 * time.Minute, CacheDir: filepath.Join(os.TempDir(), "warmpath-wazero-cache"), Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
@@ -122,12 +123,13 @@ type process struct {
 	url, admin string
 }
 
-// start runs the gateways until the test ends.
-func start(t *testing.T, control string, workers []string) []process {
+// start runs the gateways until the test ends; control is where each finds the
+// replicas of control.
+func start(t *testing.T, control func(gateway int) []string, workers []string) []process {
 	t.Helper()
 	out := make([]process, 0, gateways)
 	for i := range gateways {
-		text, err := json.Marshal(job{Name: "gw-" + strconv.Itoa(i), Module: module, Control: control, Workers: workers})
+		text, err := json.Marshal(job{Name: "gw-" + strconv.Itoa(i), Module: module, Control: control(i), Workers: workers})
 		if err != nil {
 			t.Fatal(err)
 		}
