@@ -30,6 +30,7 @@ import (
 
 	"github.com/warmpath/warmpath/agent/guard"
 	"github.com/warmpath/warmpath/control/eviction"
+	"github.com/warmpath/warmpath/control/kvevents"
 	"github.com/warmpath/warmpath/replicas"
 )
 
@@ -56,6 +57,9 @@ type Config struct {
 	// tell; 0 not known.
 	MaxRunning, QueueLimit int
 	Eviction               eviction.Config
+	// Events are the engine's KV events, by which removals are counted where its
+	// metrics don't (vLLM). Empty: the metrics alone.
+	Events kvevents.Endpoint
 	// DrainFor bounds the wait at the end; 30 s.
 	DrainFor time.Duration
 	// Guard stands in front of the engine, and takes requests at GuardListener: that
@@ -79,6 +83,7 @@ type Agent struct {
 	noticed  bool // the last heartbeat had a notice
 	asleep   bool // the engine, as of the last scrape
 	watch    watch
+	events   *kvevents.Source // nil: none
 
 	mu     sync.Mutex
 	health Health
@@ -212,6 +217,7 @@ func onLoopback(host string) bool {
 func (a *Agent) Run(ctx context.Context, health net.Listener) error {
 	defer a.idle()
 	defer a.serve(health)()
+	defer a.follow()()
 	defer a.guard()()
 	a.log.Info("agent sends heartbeats", "worker", a.worker, "engine", a.cfg.Engine, "control", a.cfg.Control, "interval", a.cfg.Interval)
 	timer := time.NewTimer(0)

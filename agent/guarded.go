@@ -51,7 +51,7 @@ func (a *Agent) watchFor(ctx context.Context, g *guard.Guard) {
 		}
 		asked, began := g.Ask(), time.Now()
 		load, err := a.scrape(ctx)
-		if a.watch.observe(load, began, err) {
+		if a.observe(load, began, err) {
 			a.watch.hurry()
 		}
 		if err != nil {

@@ -31,8 +31,10 @@ func newWatch(c eviction.Config) watch {
 
 var errUnread = errors.New("not read yet")
 
-// observe keeps a reading, and tells whether it is the first that shows an eviction.
-func (w *watch) observe(load *discovery.Load, read time.Time, err error) (news bool) {
+// observe keeps a reading and what was removed of the cache until then, and tells
+// whether it is the first that shows an eviction.
+func (a *Agent) observe(load *discovery.Load, read time.Time, err error) (news bool) {
+	w := &a.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.load, w.read, w.err = load, read, err
@@ -43,11 +45,8 @@ func (w *watch) observe(load *discovery.Load, read time.Time, err error) (news b
 		w.detector = eviction.Detector{Config: w.config}
 		w.started = load.StartedMillis
 	}
-	capacity := 0.0
-	if load.RemovalsKnown {
-		capacity = float64(load.Facts.CapacityTokens)
-	}
-	w.detector.Observe(load.RemovedTokens, capacity, load.KVShare, read)
+	removed, capacity := a.removals(load)
+	w.detector.Observe(removed, capacity, load.KVShare, read)
 	before := w.warned
 	w.warned = w.detector.Notice(read).Active()
 	return w.warned && !before
@@ -80,6 +79,6 @@ func (a *Agent) load(ctx context.Context) (load *discovery.Load, read time.Time,
 	}
 	read = time.Now()
 	load, err = a.scrape(ctx)
-	a.watch.observe(load, read, err)
+	a.observe(load, read, err)
 	return load, read, err
 }

@@ -82,6 +82,8 @@ GET /healthz says what the engine and the control service answered last. It is
 	f.Float64Var(&cfg.Eviction.Share, "eviction-share", 0.2, "share of the cache removed within a second that is a mass eviction")
 	f.Float64Var(&cfg.Eviction.Watermark, "eviction-watermark", 0.95, "share of the cache held by running requests that leaves room for nothing else")
 	f.DurationVar(&cfg.Eviction.Ahead, "eviction-ahead", 5*time.Second, "how far ahead of that watermark notice is given")
+	f.StringVar(&cfg.Events.Events, "kv-events", "", "the engine's KV events (tcp://127.0.0.1:5557), to count removals where its metrics don't (vLLM)")
+	f.StringVar(&cfg.Events.Replay, "kv-replay", "", "their replay (tcp://127.0.0.1:5558): without it, what was stored before isn't counted when it goes")
 	f.DurationVar(&cfg.DrainFor, "drain", 30*time.Second, "longest wait for the engine's requests after SIGTERM")
 	front.register(f)
 	return cmd
