@@ -81,6 +81,8 @@ type Config struct {
 	// NATS joins this service with others to one; nil: it is alone. A server inside
 	// without a store keeps one beside StateFile.
 	NATS *cluster.Config
+	// transport takes the place of NATS in tests.
+	transport cluster.Transport
 	// Learn is how long after a start without state gateways are told to keep the
 	// pages they have. 10 s; negative turns it off.
 	Learn time.Duration

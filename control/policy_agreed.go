@@ -34,13 +34,13 @@ type agreement struct {
 	// Over identifies the policy that Policy and Modes were put over.
 	Over string `json:"over"`
 	// Policy is in the place of that one, as written; absent: that one counts.
-	Policy json.RawMessage `json:"policy,omitempty"`
+	Policy string `json:"policy,omitempty"`
 	// Modes of pools that were switched.
 	Modes map[string]string `json:"modes,omitempty"`
 	Off   bool              `json:"off"`
 }
 
-func (a *agreement) put(policy []byte) { a.Policy, a.Modes = policy, nil }
+func (a *agreement) put(policy []byte) { a.Policy, a.Modes = string(policy), nil }
 
 // agreedBook is what a replica keeps of the document. Under policyMu.
 type agreedBook struct {
@@ -48,6 +48,7 @@ type agreedBook struct {
 	revision uint64
 	local    *document // what counts without
 	over     string    // identifies it
+	problem  error     // why what another replica was told isn't in force here
 }
 
 // overOf identifies a policy that was written; empty for a derived one.
@@ -97,8 +98,8 @@ func (s *Service) compose(a *agreement) (*document, error) {
 	d := s.agreements.local
 	if a.Over == s.agreements.over {
 		var err error
-		if a.Policy != nil {
-			if d, err = parsePolicy("policy", s.policyDir(), a.Policy, &s.vocabularies); err != nil {
+		if a.Policy != "" {
+			if d, err = parsePolicy("policy", s.policyDir(), []byte(a.Policy), &s.vocabularies); err != nil {
 				return nil, err
 			}
 		}
@@ -117,40 +118,70 @@ func (s *Service) compose(a *agreement) (*document, error) {
 	return d, nil
 }
 
-// setLocal takes over a policy that this replica has by itself. Requires policyMu.
+// setLocal takes over a policy that this replica has by itself.
 func (s *Service) setLocal(d *document, text []byte) error {
+	s.policyMu.Lock()
 	s.agreements.local, s.agreements.over = d, overOf(text)
 	if !s.agreed.Load() {
+		defer s.policyMu.Unlock()
 		return s.takeDocument(d)
 	}
-	if s.agreements.Over == s.agreements.over {
-		return s.apply(s.agreements.agreement, s.agreements.revision)
+	a, revision, same := s.agreements.agreement, s.agreements.revision, s.agreements.Over == s.agreements.over
+	s.policyMu.Unlock()
+	if same {
+		return s.apply(&a, revision)
 	}
 	// Whoever edited the file has the last word.
-	return s.agree(func(a *agreement) { a.Policy, a.Modes = nil, nil })
+	return s.agree(func(*agreement) {})
 }
 
-// apply puts an agreement in force. Requires policyMu.
-func (s *Service) apply(a agreement, revision uint64) error {
-	d, err := s.compose(&a)
+// apply puts an agreement in force, unless a newer one is. It may wait for numbers of
+// tenants.
+func (s *Service) apply(a *agreement, revision uint64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), documentTime)
+	defer cancel()
+	for {
+		d, err := s.applyNumbered(a, revision)
+		if err != nil || d == nil {
+			return err
+		}
+		if err := s.agreeNumbers(ctx, d); err != nil {
+			return err
+		}
+	}
+}
+
+// applyNumbered returns the policy if tenants of it have no numbers yet.
+func (s *Service) applyNumbered(a *agreement, revision uint64) (*document, error) {
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	if revision < s.agreements.revision {
+		return nil, nil
+	}
+	d, err := s.compose(a)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// What the index has learned outlives a change of the policy.
-	if learned, err := d.withRing(s.policy.Load().rings()); err != nil {
-		return err
-	} else if learned != nil {
+	learned, err := d.withRing(s.policy.Load().rings())
+	switch {
+	case err != nil:
+		return nil, err
+	case learned != nil:
 		d = learned
 	}
-	if err := s.setDocument(d); err != nil {
-		return err
+	if !s.numbered(d) {
+		return d, nil
 	}
-	s.agreements.agreement, s.agreements.revision, s.offHeld = a, revision, a.Off
+	if err := s.setDocument(d); err != nil {
+		return nil, err
+	}
+	s.agreements.agreement, s.agreements.revision, s.offHeld = *a, revision, a.Off
 	kick(s.saveSoon)
-	return nil
+	return nil, nil
 }
 
-// agree changes the document, and puts it in force here. Requires policyMu.
+// agree changes the document, and puts it in force here.
 func (s *Service) agree(edit func(*agreement)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*documentTime)
 	defer cancel()
@@ -159,11 +190,7 @@ func (s *Service) agree(edit func(*agreement)) error {
 		if err != nil {
 			return notAgreed(err)
 		}
-		if a.Over != s.agreements.over {
-			a.Over, a.Policy, a.Modes = s.agreements.over, nil, nil
-		}
-		edit(a)
-		if _, err := s.compose(a); err != nil {
+		if err := s.edited(a, edit); err != nil {
 			return err
 		}
 		text, err := json.Marshal(a)
@@ -173,16 +200,31 @@ func (s *Service) agree(edit func(*agreement)) error {
 		revision, err = s.cluster.Put(ctx, policyKey, text, revision)
 		switch {
 		case err == nil:
-			return s.apply(*a, revision)
+			return s.apply(a, revision)
 		case !errors.Is(err, cluster.ErrConflict) || ctx.Err() != nil:
 			return notAgreed(err)
 		}
 	}
 }
 
+// edited makes an edit over the policy that this replica has, and refuses what can't
+// be in force here.
+func (s *Service) edited(a *agreement, edit func(*agreement)) error {
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	if a.Over != s.agreements.over {
+		a.Over, a.Policy, a.Modes = s.agreements.over, "", nil
+	}
+	edit(a)
+	_, err := s.compose(a)
+	return err
+}
+
 func (s *Service) readAgreement(ctx context.Context) (*agreement, uint64, error) {
 	e, err := s.cluster.Get(ctx, policyKey)
 	if errors.Is(err, cluster.ErrNoKey) {
+		s.policyMu.Lock()
+		defer s.policyMu.Unlock()
 		return &agreement{Version: policyVersion, Over: s.agreements.over, Off: s.offHeld}, 0, nil
 	}
 	if err != nil {
@@ -207,17 +249,21 @@ func decodeAgreement(text []byte) (*agreement, error) {
 // policyChanged hears of a change of the document.
 func (s *Service) policyChanged(e cluster.Entry) {
 	s.policyMu.Lock()
-	defer s.policyMu.Unlock()
-	if e.Revision <= s.agreements.revision {
+	known := e.Revision <= s.agreements.revision
+	s.policyMu.Unlock()
+	if known {
 		return
 	}
 	a, err := decodeAgreement(e.Value)
 	if err == nil {
-		err = s.apply(*a, e.Revision)
+		err = s.apply(a, e.Revision)
 	}
 	if err != nil {
 		s.log.Error("what another replica was told isn't in force here", "err", err)
 	}
+	s.policyMu.Lock()
+	s.agreements.problem = err
+	s.policyMu.Unlock()
 }
 
 // notAgreed is for who asked for a change that couldn't be agreed on.
@@ -271,8 +317,6 @@ func (s *Service) firstDocuments(ctx context.Context) error {
 	if err := s.firstMembers(ctx); err != nil {
 		return err
 	}
-	s.policyMu.Lock()
-	defer s.policyMu.Unlock()
 	numbers, _, err := s.readNumbers(ctx)
 	if err != nil {
 		return err
@@ -281,12 +325,15 @@ func (s *Service) firstDocuments(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.policyMu.Lock()
 	s.quota.numbers = numbers
+	same := a.Over == s.agreements.over
 	s.agreed.Store(true)
-	if a.Over != s.agreements.over {
-		err = s.agree(func(a *agreement) { a.Policy, a.Modes = nil, nil })
+	s.policyMu.Unlock()
+	if same && revision != 0 {
+		err = s.apply(a, revision)
 	} else {
-		err = s.apply(*a, revision)
+		err = s.agree(func(*agreement) {})
 	}
 	if err != nil {
 		s.agreed.Store(false)
@@ -297,16 +344,16 @@ func (s *Service) firstDocuments(ctx context.Context) error {
 // agreeOff switches the fleet off or on. Without a majority it does so at this
 // replica alone: who calls for it has a reason.
 func (s *Service) agreeOff(off bool) error {
-	s.policyMu.Lock()
-	defer s.policyMu.Unlock()
 	err := s.agree(func(a *agreement) { a.Off = off })
 	var f *api.Failure
 	if !errors.As(err, &f) || f.Code != noMajority {
 		return err
 	}
-	here := s.agreements.agreement
+	s.policyMu.Lock()
+	here, revision := s.agreements.agreement, s.agreements.revision
+	s.policyMu.Unlock()
 	here.Off = off
-	if err := s.apply(here, s.agreements.revision); err != nil {
+	if err := s.apply(&here, revision); err != nil {
 		return err
 	}
 	return &api.Failure{Status: f.Status, Code: f.Code, Message: f.Message + "; this replica alone was switched", Remedy: "switch the others by themselves, or see GET /v1/status for who is missing"}
@@ -314,8 +361,6 @@ func (s *Service) agreeOff(off bool) error {
 
 // agreeMode switches a pool.
 func (s *Service) agreeMode(pool, mode string) error {
-	s.policyMu.Lock()
-	defer s.policyMu.Unlock()
 	if _, err := s.policy.Load().withMode(pool, mode); err != nil {
 		return err
 	}

@@ -67,11 +67,6 @@ func (s *Service) startAdmission(now time.Time) {
 
 // publishAdmission puts a document's settings in force. Requires policyMu.
 func (s *Service) publishAdmission(d *document, now time.Time) error {
-	if d.admission != nil && s.agreed.Load() {
-		if err := s.agreeNumbers(context.Background(), d); err != nil {
-			return err
-		}
-	}
 	section, settings, err := s.admissionSection(d)
 	if err != nil {
 		return err
@@ -188,7 +183,7 @@ func (s *Service) admissionSection(d *document) ([]byte, *policy.Admission, erro
 		if numbered == nil {
 			numbered = map[string]any{}
 		}
-		if number, ok := s.tenantNumber(name, d.settings, given); ok {
+		if number, ok := tenantNumber(s.quota.numbers, name, d.settings, given); ok {
 			numbered["index"] = number
 		}
 		tenants[name] = numbered
@@ -209,16 +204,16 @@ func (s *Service) admissionSection(d *document) ([]byte, *policy.Admission, erro
 }
 
 // tenantNumber is the number of a tenant, for as long as this deployment lives: gateways count by
-// it. The default tenant has none given. Requires policyMu.
-func (s *Service) tenantNumber(name string, a *policy.Admission, given map[string]any) (int, bool) {
+// it. The default tenant has none given. A new one is added to numbers.
+func tenantNumber(numbers map[string]int, name string, a *policy.Admission, given map[string]any) (int, bool) {
 	if a.Tenants[0].Name == name {
 		return 0, false
 	}
-	if n, ok := s.quota.numbers[name]; ok {
+	if n, ok := numbers[name]; ok {
 		return n, true
 	}
 	taken := map[int]bool{0: true}
-	for _, n := range s.quota.numbers {
+	for _, n := range numbers {
 		taken[n] = true
 	}
 	n := 1
@@ -227,15 +222,15 @@ func (s *Service) tenantNumber(name string, a *policy.Admission, given map[strin
 	}
 	if n >= policy.MaxTenants {
 		// All numbers have been given: those of tenants that are gone are free.
-		for other := range s.quota.numbers {
+		for other := range numbers {
 			if _, ok := given[other]; !ok {
-				n = s.quota.numbers[other]
-				delete(s.quota.numbers, other)
+				n = numbers[other]
+				delete(numbers, other)
 				break
 			}
 		}
 	}
-	s.quota.numbers[name] = n
+	numbers[name] = n
 	return n, true
 }
 
@@ -383,8 +378,10 @@ func (s *Service) PutQuota(body []byte, dry bool) (api.QuotaChange, error) {
 	if inner, ok := settings["admission"].(map[string]any); ok {
 		settings = inner
 	}
-	s.policyMu.Lock()
-	defer s.policyMu.Unlock()
+	if s.alone() {
+		s.policyMu.Lock()
+		defer s.policyMu.Unlock()
+	}
 	before := s.policy.Load()
 	next, err := before.edit(func(c *document) error {
 		a, err := checkAdmission(settings, before.parsed)

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/warmpath/warmpath/control/cluster"
-	"github.com/warmpath/warmpath/shared/policy"
 )
 
 // Gateways count tenants by numbers, which must mean the same at every replica: the
@@ -17,54 +16,52 @@ import (
 // adds it there first.
 const tenantsKey = "tenants"
 
-// agreeNumbers gives every tenant of the settings its number. Requires policyMu.
+// agreeNumbers gives every tenant of the settings its number.
 func (s *Service) agreeNumbers(ctx context.Context, d *document) error {
 	given, _ := d.admission["tenants"].(map[string]any)
-	for s.unnumbered(given, d.settings) {
+	for {
 		numbers, revision, err := s.readNumbers(ctx)
 		if err != nil {
 			return notAgreed(err)
 		}
 		before := maps.Clone(numbers)
-		s.quota.numbers = numbers
 		for _, name := range slices.Sorted(maps.Keys(given)) {
-			s.tenantNumber(name, d.settings, given)
+			tenantNumber(numbers, name, d.settings, given)
 		}
-		if maps.Equal(numbers, before) {
-			return nil
+		if !maps.Equal(numbers, before) {
+			text, err := json.Marshal(numbers)
+			if err != nil {
+				return fmt.Errorf("write the tenants' numbers: %w", err)
+			}
+			_, err = s.cluster.Put(ctx, tenantsKey, text, revision)
+			if errors.Is(err, cluster.ErrConflict) && ctx.Err() == nil {
+				continue
+			}
+			if err != nil {
+				return notAgreed(err)
+			}
 		}
-		text, err := json.Marshal(numbers)
-		if err != nil {
-			return fmt.Errorf("write the tenants' numbers: %w", err)
-		}
-		put, cancel := context.WithTimeout(ctx, documentTime)
-		_, err = s.cluster.Put(put, tenantsKey, text, revision)
-		cancel()
-		switch {
-		case errors.Is(err, cluster.ErrConflict):
-			s.quota.numbers = map[string]int{} // look again
-		case err != nil:
-			return notAgreed(err)
-		}
+		s.policyMu.Lock()
+		s.quota.numbers = numbers
+		s.policyMu.Unlock()
+		return nil
 	}
-	return nil
 }
 
-// unnumbered tells whether a tenant has no number yet.
-func (s *Service) unnumbered(given map[string]any, a *policy.Admission) bool {
+// numbered tells whether every tenant of a policy has its number. Requires policyMu.
+func (s *Service) numbered(d *document) bool {
+	given, _ := d.admission["tenants"].(map[string]any)
 	for name := range given {
-		if _, ok := s.quota.numbers[name]; !ok && name != a.Tenants[0].Name {
-			return true
+		if _, ok := s.quota.numbers[name]; !ok && name != d.settings.Tenants[0].Name {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // readNumbers reads the document; without one, what a service that was alone has
 // given.
 func (s *Service) readNumbers(ctx context.Context) (map[string]int, uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, documentTime)
-	defer cancel()
 	e, err := s.cluster.Get(ctx, tenantsKey)
 	if errors.Is(err, cluster.ErrNoKey) {
 		return s.recall().Tenants, 0, nil

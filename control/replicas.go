@@ -27,6 +27,10 @@ func (s *Service) openCluster() error {
 	if cfg.URL == "" {
 		cfg.URL = s.URL()
 	}
+	if s.cfg.transport != nil {
+		s.cluster = cluster.New(cfg, s.cfg.transport)
+		return nil
+	}
 	c, err := cluster.Open(context.Background(), cfg)
 	if err != nil {
 		return fmt.Errorf("join the other replicas: %w", err)

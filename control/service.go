@@ -204,10 +204,7 @@ func (s *Service) firstLists() error {
 	if err != nil {
 		return err
 	}
-	s.policyMu.Lock()
-	err = s.setLocal(d, s.policyDoc)
-	s.policyMu.Unlock()
-	if err != nil {
+	if err := s.setLocal(d, s.policyDoc); err != nil {
 		return err
 	}
 	return s.SetWorkers(specs)
@@ -364,9 +361,9 @@ func (s *Service) applyList(specs []discovery.Spec) error {
 // run time outlive a change of the list.
 func (s *Service) derive(specs []discovery.Spec) error {
 	s.policyMu.Lock()
-	defer s.policyMu.Unlock()
-	d := s.policy.Load()
-	if !s.agreements.local.derived {
+	derived := s.agreements.local.derived
+	s.policyMu.Unlock()
+	if !derived {
 		return nil
 	}
 	next, err := derivePolicy(poolsOf(specs))
@@ -375,6 +372,12 @@ func (s *Service) derive(specs []discovery.Spec) error {
 	}
 	if !s.alone() {
 		return s.setLocal(next, nil)
+	}
+	s.policyMu.Lock()
+	defer s.policyMu.Unlock()
+	d := s.policy.Load()
+	if !d.derived {
+		return nil // one was put meanwhile
 	}
 	next, err = next.edit(func(c *document) error {
 		c.off, c.admission, c.settings = d.off, d.admission, d.settings
@@ -437,8 +440,6 @@ func (s *Service) SetPolicy(doc []byte) error {
 	if err != nil {
 		return err
 	}
-	s.policyMu.Lock()
-	defer s.policyMu.Unlock()
 	return s.setLocal(d, doc)
 }
 
@@ -472,8 +473,6 @@ func (s *Service) PutPolicy(body []byte) error {
 	if _, err := parsePolicy("policy", s.policyDir(), body, &s.vocabularies); err != nil {
 		return err
 	}
-	s.policyMu.Lock()
-	defer s.policyMu.Unlock()
 	return s.agree(func(a *agreement) { a.put(body) })
 }
 

@@ -44,7 +44,7 @@ func New(cfg Config, transport Transport) *Cluster {
 		cfg: cfg, log: cfg.Log, transport: transport, replicas: map[uint64]*heard{}, hurry: make(chan struct{}, 1),
 		self: Replica{Name: cfg.Name, Nonce: newNonce(), URL: cfg.URL, Version: cfg.Version},
 	}
-	c.seat = seat{self: c.self, length: cfg.Lease, alone: cfg.alone()}
+	c.seat = seat{self: c.self, length: cfg.Lease}
 	return c
 }
 

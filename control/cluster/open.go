@@ -41,7 +41,9 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		t.Close()
 		return nil, err
 	}
-	return New(cfg, t), nil
+	c := New(cfg, t)
+	c.seat.alone = cfg.alone()
+	return c, nil
 }
 
 // natsTransport is the Transport on NATS.
