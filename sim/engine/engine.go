@@ -237,6 +237,7 @@ func (e *Engine) run(now time.Duration) {
 			st.end += took
 			e.counters.Steps++
 			e.counters.Busy += took
+			e.counters.Work += took - e.params.StepBase
 			continue
 		}
 		e.endStep()
@@ -287,6 +288,7 @@ func (e *Engine) beginStep(start time.Duration) {
 	st.end = start + took
 	e.counters.Steps++
 	e.counters.Busy += took
+	e.counters.Work += took - e.params.StepBase
 }
 
 // admit reserves all blocks of a request, if there are enough.

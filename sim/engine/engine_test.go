@@ -189,8 +189,12 @@ func TestEachDecodeStepReadsTheWholeContext(t *testing.T) {
 	if got := events[len(events)-1].At; got != want {
 		t.Errorf("finished at %v, want %v", got, want)
 	}
-	if busy := e.Stats(want).Busy; busy != want {
-		t.Errorf("busy for %v of %v", busy, want)
+	s := e.Stats(want)
+	if s.Busy != want {
+		t.Errorf("busy for %v of %v", s.Busy, want)
+	}
+	if work := want - time.Duration(s.Steps)*p.StepBase; s.Work != work {
+		t.Errorf("its work is %v, want %v: the time without the fixed part of %d steps", s.Work, work, s.Steps)
 	}
 }
 

@@ -18,6 +18,7 @@ type Counters struct {
 	Evictions       uint64 // blocks
 	Steps           uint64
 	Busy            time.Duration // sum of all steps begun
+	Work            time.Duration // of that what requests cost: all but the steps' fixed part
 }
 
 // Stats are the engine's state at one time.

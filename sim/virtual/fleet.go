@@ -83,7 +83,7 @@ type Sample struct {
 	Worker   int
 	Uncached int           // prompt tokens that are to be computed there, as gateways booked them
 	Waiting  int           // requests sent there without a first token
-	Busy     time.Duration // that it has worked so far
+	Work     time.Duration // that its requests have cost since it began, see engine.Counters
 	Homes    int           // hot prefixes whose homes the gateways know
 }
 
@@ -500,7 +500,7 @@ func (f *Fleet) report(i int) {
 		r.total.recent += b.recent
 	}
 	if f.cfg.Sampled != nil {
-		f.cfg.Sampled(Sample{i, r.total.uncached, r.total.waiting, w.worked(f.now), len(f.gateways[0].view.Homes)}, f.now)
+		f.cfg.Sampled(Sample{i, r.total.uncached, r.total.waiting, r.stats.Work, len(f.gateways[0].view.Homes)}, f.now)
 	}
 	if !w.up {
 		return // silence: nobody reports for a dead worker

@@ -150,7 +150,8 @@ func (p *MatrixPlan) play(ctx context.Context, all []toPlay) (*Matrix, error) {
 	}
 	tell("")
 	err := playAll(ctx, jobs, func(i int, r *Result) error {
-		r.forget(jobs[i].scenario.mishap() && jobs[i].play.Policy == "cost")
+		policy := jobs[i].play.Policy
+		r.forget(jobs[i].scenario.mishap() && (policy == "cost" || policy == "reference"))
 		at := cells[i]
 		results[at] = r
 		done++

@@ -85,8 +85,8 @@ type Bucket struct {
 	// requests without a first token; Homes how many hot prefixes have homes at the end.
 	Queue, Waiting float64
 	Homes          int
-	// Busy is how many seconds each worker has worked since the run began, as of its last report.
-	Busy []float64
+	// Work is what each worker's requests have cost it so far, in seconds, as of its last report.
+	Work []float64
 
 	queued, waiting, samples []int // by worker
 }
@@ -143,7 +143,7 @@ func (c *collector) bucket(at time.Duration) *Bucket {
 	second := int(at / time.Second)
 	b := c.buckets[second]
 	if b == nil {
-		b = &Bucket{Second: second, Arrivals: make([]int, c.workers), Busy: make([]float64, c.workers), queued: make([]int, c.workers), waiting: make([]int, c.workers), samples: make([]int, c.workers)}
+		b = &Bucket{Second: second, Arrivals: make([]int, c.workers), Work: make([]float64, c.workers), queued: make([]int, c.workers), waiting: make([]int, c.workers), samples: make([]int, c.workers)}
 		c.buckets[second] = b
 	}
 	return b
@@ -155,7 +155,7 @@ func (c *collector) sample(s Sample, now time.Duration) {
 	b.queued[s.Worker] += s.Uncached
 	b.waiting[s.Worker] += s.Waiting
 	b.samples[s.Worker]++
-	b.Busy[s.Worker] = s.Busy.Seconds()
+	b.Work[s.Worker] = s.Work.Seconds()
 	b.Homes = s.Homes
 }
 
