@@ -21,7 +21,7 @@ import (
 
 func simMatrixCommand() *cobra.Command {
 	var plan virtual.MatrixPlan
-	var traces, seeds, keep string
+	var traces, seeds, keep, delays string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "matrix",
@@ -48,12 +48,17 @@ where it was stopped.`,
 					return err
 				}
 			}
+			if delays != "" {
+				if plan.Delays, err = virtual.ReadDelays(delays); err != nil {
+					return err
+				}
+			}
 			if keep != "" {
 				program, err := thisProgram()
 				if err != nil {
 					return err
 				}
-				if plan.Kept, err = virtual.OpenKept(keep, program); err != nil {
+				if plan.Kept, err = virtual.OpenKept(keep, program, plan.Delays); err != nil {
 					return err
 				}
 				defer func() { err = errors.Join(err, plan.Kept.Close()) }()
@@ -79,6 +84,7 @@ where it was stopped.`,
 	cmd.Flags().StringVar(&seeds, "seeds", "1", "seeds, such as 1-5")
 	cmd.Flags().StringVar(&traces, "traces", "", "folder with mooncake-conversation.jsonl and mooncake-synthetic.jsonl; without it the recorded scenarios are left out")
 	cmd.Flags().StringSliceVar(&plan.Only, "only", nil, "scenarios to play; all without it")
+	cmd.Flags().StringVar(&delays, "delays", "", "JSON file with delays measured on a live system (warmpath sim run --help)")
 	cmd.Flags().StringVar(&keep, "keep", "", "file of finished runs: they are not played again")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the figures as JSON")
 	return cmd

@@ -27,8 +27,10 @@ type cell struct {
 	Seed     uint64  `json:"seed"`
 }
 
+// keptHead is what all runs of a file have in common.
 type keptHead struct {
 	Program string `json:"program"`
+	Delays  Delays `json:"delays"`
 }
 
 type keptRun struct {
@@ -38,9 +40,9 @@ type keptRun struct {
 }
 
 // OpenKept opens or makes a file of runs. program names the very build: another one may play
-// differently, so its runs don't count.
-func OpenKept(path, program string) (*Kept, error) {
-	k := &Kept{runs: map[cell]*Result{}}
+// differently, so its runs don't count, and neither do those with other delays.
+func OpenKept(path, program string, delays Delays) (*Kept, error) {
+	k, this := &Kept{runs: map[cell]*Result{}}, keptHead{program, delays}
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the kept runs: %w", err)
@@ -51,8 +53,8 @@ func OpenKept(path, program string) (*Kept, error) {
 		case len(line) == 0:
 		case n == 0:
 			var head keptHead
-			if err := json.Unmarshal(line, &head); err != nil || head.Program != program {
-				return nil, fmt.Errorf("the runs in %s were played by another build of warmpath, and may not fit to those of this one: give another file, or go on with that build", path)
+			if err := json.Unmarshal(line, &head); err != nil || head != this {
+				return nil, fmt.Errorf("the runs in %s were played by another build of warmpath or with other delays, and don't fit to those of this one: give another file, or go on with that build", path)
 			}
 		default:
 			var r keptRun
@@ -70,7 +72,7 @@ func OpenKept(path, program string) (*Kept, error) {
 		_, err = k.file.Seek(0, io.SeekEnd)
 	}
 	if err == nil && whole == 0 {
-		err = k.write(keptHead{program})
+		err = k.write(this)
 	}
 	if err != nil {
 		k.file.Close()

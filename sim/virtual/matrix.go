@@ -27,6 +27,8 @@ type MatrixPlan struct {
 	Traces map[string]*Trace
 	// Only, if not empty, are the scenarios to play.
 	Only []string
+	// Delays of the live system; zero: the defaults.
+	Delays Delays
 	// Kept has the runs that need not be played again, and takes those that are; nil for none.
 	Kept *Kept
 	// Progress is told after each run.
@@ -52,7 +54,7 @@ func (p *MatrixPlan) comparisons() (all []toPlay) {
 		loads, policies = []float64{0.85}, []string{"cost", "weighted", "threshold", "reference"}
 	}
 	add := func(s Scenario, rate float64, gateways int, names []string) {
-		play := Play{Rate: rate, Gateways: gateways, Pooled: true, GiveUp: !s.mishap()}
+		play := Play{Rate: rate, Gateways: gateways, Delays: p.Delays, Pooled: true, GiveUp: !s.mishap()}
 		all = append(all, toPlay{s.comparison(names, p.Seeds, play), s, play})
 	}
 	var beside []float64 // loads at which something happens to seed-16: compared with the run without

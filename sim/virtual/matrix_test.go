@@ -49,7 +49,7 @@ func TestAMatrixThatWasStoppedGoesOnAndSaysTheSame(t *testing.T) {
 
 	path := filepath.Join(t.TempDir(), "runs.jsonl")
 	plan, all = smallMatrix()
-	if plan.Kept, err = OpenKept(path, "build 1"); err != nil {
+	if plan.Kept, err = OpenKept(path, "build 1", Delays{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -71,11 +71,16 @@ func TestAMatrixThatWasStoppedGoesOnAndSaysTheSame(t *testing.T) {
 	_, _ = file.WriteString(`{"scenario":"small","rate":1`) // the machine stopped here
 	file.Close()
 
-	if _, err := OpenKept(path, "build 2"); err == nil || !strings.Contains(err.Error(), "another build") {
-		t.Errorf("runs of another build: %v", err)
+	for _, other := range []struct {
+		program string
+		delays  Delays
+	}{{"build 2", Delays{}}, {"build 1", DefaultDelays()}} {
+		if _, err := OpenKept(path, other.program, other.delays); err == nil || !strings.Contains(err.Error(), "another build") {
+			t.Errorf("runs of %+v: %v", other, err)
+		}
 	}
 	plan, all = smallMatrix()
-	if plan.Kept, err = OpenKept(path, "build 1"); err != nil {
+	if plan.Kept, err = OpenKept(path, "build 1", Delays{}); err != nil {
 		t.Fatal(err)
 	}
 	defer plan.Kept.Close()
