@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ func TestNobodyListensToTheWorldWithoutAToken(t *testing.T) {
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err != nil && (!strings.Contains(err.Error(), "token") || discovery.Remedy(err) == "") {
+		if problem := (discovery.Problem{}); err != nil && (!strings.Contains(err.Error(), "token") || !errors.As(err, &problem) || problem.Remedy == "") {
 			t.Errorf("%s: %v has no remedy", name, err)
 		}
 		if s != nil {

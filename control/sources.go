@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/warmpath/warmpath/control/discovery"
@@ -38,10 +39,15 @@ func (s *Service) tell(source string, f discovery.Finding) error {
 // follow runs a source until ctx ends.
 func (s *Service) follow(ctx context.Context, source discovery.Source) error {
 	log := s.log.With("source", source.Name())
-	last := ""
+	last, ignored := "", ""
 	return source.Run(ctx, func(f discovery.Finding) {
 		if ctx.Err() != nil {
 			return
+		}
+		if text := fmt.Sprint(f.Ignored); text != ignored && f.Err == nil {
+			if ignored = text; len(f.Ignored) > 0 {
+				log.Warn("settings of workers are ignored", "settings", text)
+			}
 		}
 		err := s.tell(source.Name(), f)
 		if err == nil {

@@ -15,7 +15,7 @@ func (s *Service) Status() api.Status {
 	totals := s.gateways.Totals(now)
 	out := api.Status{
 		Version: s.cfg.Version, Started: s.started.UTC().Format(time.RFC3339), Learning: s.learning.Load(), Off: table.Off,
-		RefsResting: int(s.resting.Load()), Adapters: s.adaptersInForce(), Sources: []api.Source{}, Workers: []api.Worker{}, Gateways: []api.Gateway{}, Tokenizers: s.tokenizerStatus(now), Hot: s.hotStatus(), Saved: s.saveStatus(now),
+		RefsResting: int(s.resting.Load()), Adapters: s.adaptersInForce(), Sources: []api.Source{}, Workers: []api.Worker{}, Gateways: []api.Gateway{}, Tokenizers: s.tokenizerStatus(now), Hot: s.hotStatus(), Saved: s.saveStatus(now), Cluster: s.clusterStatus(now),
 		Table: api.Table{Epoch: table.Epoch, Version: table.Version, Entries: table.Entries, Bytes: table.Bytes, Bits: int(table.Bits), Sets: table.Sets, Dropped: table.Dropped},
 		Index: api.Index{Fingerprints: stats.Fingerprints, Entries: stats.Nodes, Bytes: stats.Bytes + stats.PendingBytes, Pending: stats.Pending},
 		Counters: api.Counters{
@@ -82,8 +82,13 @@ func sourceStatus(l *discovery.SourceStatus, now time.Time) api.Source {
 	if l.Err != nil {
 		out.Error = l.Err.Error()
 	}
-	for _, err := range l.Skipped[:min(len(l.Skipped), maxSkipped)] {
-		out.Reasons = append(out.Reasons, err.Error())
+	out.Reasons, out.Ignored = texts(l.Skipped), texts(l.Ignored)
+	return out
+}
+
+func texts(errs []error) (out []string) {
+	for _, err := range errs[:min(len(errs), maxSkipped)] {
+		out = append(out, err.Error())
 	}
 	return out
 }
@@ -108,13 +113,22 @@ func (s *Service) Readiness() api.Readiness {
 		return r
 	default:
 	}
+	if s.cluster != nil {
+		if err := s.cluster.Problem(); err != nil {
+			r.Problem = err.Error()
+		}
+	}
 	select {
 	case <-s.serving:
+		// Without a majority, too: gateways need their tables all the more.
 		r.Ready = true
 	default:
 		_, r.Reason = s.fleet.Ready()
 		if err := s.lists.Missing(); err != nil {
 			r.Reason = err.Error()
+		}
+		if s.cluster != nil && !s.agreed.Load() {
+			r.Reason = "waiting for what the replicas agree on"
 		}
 		if r.Reason == "" {
 			r.Reason = "starting"

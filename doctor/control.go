@@ -36,6 +36,12 @@ func (d *diagnosis) control(ctx context.Context) *api.Status {
 		if source.Error != "" {
 			d.warn("control.sources", source.Name, source.Error, "the last list is kept; mend the source of the worker list")
 		}
+		for _, left := range source.Reasons {
+			d.warn("control.sources", source.Name, "left out: "+left, "mend what it names, and the worker joins")
+		}
+		for _, setting := range source.Ignored {
+			d.warn("control.sources", source.Name, setting, "correct the annotation or label, or take it away")
+		}
 	}
 	d.gateways(&s)
 	d.workers(&s)

@@ -80,7 +80,7 @@ func TestAnEngineThatWorksIsFoundWellAndWhatItLacksIsNamed(t *testing.T) {
 	want(t, checks, "engine.metrics", address, OK, "running")
 	want(t, checks, "engine.kv_events", address, Warn, "kv_event_sources")
 	want(t, checks, "engine.completion", address, OK, "tiny")
-	want(t, checks, "engine.cached_tokens", address, OK, "the second time")
+	want(t, checks, "engine.cached_tokens", address, OK, "when asked again")
 	want(t, checks, "engine.stream_usage", address, OK, "cached_tokens")
 	if Failed(checks) {
 		t.Errorf("%+v", checks)
@@ -100,6 +100,28 @@ func fake(t *testing.T, answers map[string]string) string {
 	}))
 	t.Cleanup(s.Close)
 	return s.URL
+}
+
+// TestAPromptMeetsTheSameOfSeveralRanksSometime: engines pass requests on in turn,
+// and each rank has a cache of its own.
+func TestAPromptMeetsTheSameOfSeveralRanksSometime(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/models":
+			fmt.Fprint(w, oneModel)
+		case "/kv_event_sources":
+			fmt.Fprint(w, `{"0":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:6557"},"1":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5558","replay_endpoint":"tcp://*:6558"}}`)
+		case "/v1/chat/completions":
+			asked++
+			fmt.Fprintf(w, `{"usage":{"prompt_tokens":600,"prompt_tokens_details":{"cached_tokens":%d}}}`, max(0, asked-2)*592)
+		}
+	}))
+	t.Cleanup(s.Close)
+	checks := Run(t.Context(), Options{Engines: []string{s.URL}, Probe: true})
+	want(t, checks, "engine.cached_tokens", "", OK, "592 of 600")
+	want(t, checks, "engine.completion", "", OK, "3 completions")
+	want(t, checks, "engine.kv_events", "", OK, ":5557 and tcp://127.0.0.1:5558, with replay")
 }
 
 const oneModel = `{"data":[{"id":"tiny"}]}`

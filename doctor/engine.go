@@ -20,6 +20,7 @@ type engine struct {
 	url, name string
 	listed    *api.Worker // nil when the control service doesn't list it
 	model     string
+	ranks     int // that publish events, each with a cache of its own
 }
 
 func (e *engine) examine(ctx context.Context) {
@@ -128,19 +129,21 @@ func (e *engine) events(ctx context.Context) {
 		e.warn("engine.kv_events", e.name, err.Error(), eventsRemedy+"; without events the table is what requests imply")
 		return
 	}
-	replay := 0
+	e.ranks = len(sources)
+	replay, endpoints := 0, []string{}
 	for _, s := range sources {
+		endpoints = append(endpoints, s.Events)
 		if s.Replay != "" {
 			replay++
 		}
 	}
 	switch {
 	case replay < len(sources):
-		e.warn("engine.kv_events", e.name, fmt.Sprintf("published at %s, without a replay socket", sources[0].Events), "add replay_endpoint to --kv-events-config: a gap in the stream is never filled otherwise")
+		e.warn("engine.kv_events", e.name, fmt.Sprintf("published at %s, without a replay socket", strings.Join(endpoints, " and ")), "add replay_endpoint to --kv-events-config: a gap in the stream is never filled otherwise")
 	case e.listed != nil && e.listed.Events == nil:
 		e.warn("engine.kv_events", e.name, "published, and nobody follows them", "set kv_events: auto for the worker, and a tokenizer for its pool")
 	default:
-		e.ok("engine.kv_events", e.name, "published at %s, with replay", sources[0].Events)
+		e.ok("engine.kv_events", e.name, "published at %s, with replay", strings.Join(endpoints, " and "))
 	}
 	if len(sources) > 1 {
 		e.warn("engine.data_parallel", e.name, fmt.Sprintf("%d data-parallel ranks behind one port, each with a cache of its own: a request may meet another rank than the one that holds its prefix", len(sources)),
@@ -186,11 +189,14 @@ func (u *usage) cached() *int {
 // cachedRemedy makes engines report their hits.
 const cachedRemedy = "start vLLM with --enable-prompt-tokens-details (SGLang: --enable-cache-report): without it nobody can tell whether predictions come true"
 
-// probe sends the same prompt twice, and once more as a stream.
+// probe sends the same prompt twice, and once more as a stream. Of several ranks
+// it may meet another one each time, so it asks until one of them knows it.
 func (e *engine) probe(ctx context.Context) {
 	nonce := nonceOf(e.url)
 	var u *usage
-	for range 2 {
+	asked := 0
+	for asked < 2 || asked < 2*e.ranks && u.cached() != nil && *u.cached() == 0 {
+		asked++
 		var answer struct {
 			Usage *usage `json:"usage"`
 		}
@@ -204,16 +210,16 @@ func (e *engine) probe(ctx context.Context) {
 		}
 		u = answer.Usage
 	}
-	e.ok("engine.completion", e.name, "two completions of %s", e.model)
+	e.ok("engine.completion", e.name, "%d completions of %s", asked, e.model)
 	switch cached := u.cached(); {
 	case u == nil || u.PromptTokens == nil:
 		e.warn("engine.usage", e.name, "answers have no usage", "let the engine report usage: work is settled by estimate otherwise")
 	case cached == nil:
 		e.warn("engine.cached_tokens", e.name, "usage has no cached_tokens", cachedRemedy)
 	case *cached == 0:
-		e.fail("engine.cached_tokens", e.name, fmt.Sprintf("the same prompt of %d tokens twice, and none was cached", *u.PromptTokens), "turn prefix caching on; if it is, see that no proxy between balances over several engines")
+		e.fail("engine.cached_tokens", e.name, fmt.Sprintf("the same prompt of %d tokens %d times, and none was cached", *u.PromptTokens, asked), "turn prefix caching on; if it is, see that no proxy between balances over several engines")
 	default:
-		e.ok("engine.cached_tokens", e.name, "%d of %d tokens the second time", *cached, *u.PromptTokens)
+		e.ok("engine.cached_tokens", e.name, "%d of %d tokens when asked again", *cached, *u.PromptTokens)
 	}
 	e.stream(ctx, nonce)
 }

@@ -47,7 +47,7 @@ times, same workers with the same cache capacity, all cold at the start.`,
   warmpath demo --vocab qwen3.wpv --template qwen3`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts := demo.Options{Gateways: gateways, VMs: vms, CacheDir: wazeroCacheDir(), Logger: slog.New(slog.DiscardHandler)}
+			opts := demo.Options{Gateways: gateways, VMs: vms, CacheDir: wazeroCacheDir(), Version: buildVersion(), Logger: slog.New(slog.DiscardHandler)}
 			if verbose {
 				opts.Logger = slog.Default()
 			}

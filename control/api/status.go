@@ -16,6 +16,8 @@ type Status struct {
 	Adapters map[string]map[string]uint64 `json:"adapters"`
 	// Saved is how the state file is, for a service that has one.
 	Saved *Saved `json:"saved,omitempty"`
+	// Cluster is how this service and the other replicas stand, for one that isn't alone.
+	Cluster *Cluster `json:"cluster,omitempty"`
 	// RefsResting are refs of workers that are gone, kept from use until no gateway
 	// can mistake them.
 	RefsResting int `json:"refs_resting"`
@@ -23,6 +25,50 @@ type Status struct {
 	Tokenizers []Tokenizer `json:"tokenizers"`
 	// Hot are the prefixes that have homes, by pool, hottest first.
 	Hot []HotPrefix `json:"hot"`
+}
+
+// Cluster is several control services that act as one, as a replica sees it.
+type Cluster struct {
+	Name  string `json:"name"`
+	Leads bool   `json:"leads"`
+	// Leader is the name of who leads, empty while nobody does.
+	Leader string `json:"leader"`
+	Term   string `json:"term,omitempty"`
+	// Agreed: this replica has read what all agree on. It doesn't serve before.
+	Agreed bool `json:"agreed"`
+	// Problem is why documents can't be read or written now: there is no majority.
+	Problem string `json:"problem,omitempty"`
+	// PolicyProblem is why what another replica was told isn't in force here.
+	PolicyProblem string `json:"policy_problem,omitempty"`
+	// Servers that keep the documents: inside this process, or external.
+	Servers  string    `json:"servers"`
+	Replicas []Replica `json:"replicas"`
+	// Ledger is the checkpoint, at the leader.
+	Ledger *LedgerDocument `json:"ledger,omitempty"`
+	// Forwarded are the reports of gateways that the leader answered for this replica,
+	// Unanswered those that it didn't; Dropped are messages that came faster than they
+	// were taken.
+	Forwarded  uint64 `json:"forwarded"`
+	Unanswered uint64 `json:"unanswered"`
+	Dropped    uint64 `json:"dropped"`
+}
+
+// Replica is one that was heard in the last ten minutes.
+type Replica struct {
+	Name    string  `json:"name"`
+	URL     string  `json:"url,omitempty"`
+	Version string  `json:"version,omitempty"`
+	Age     float64 `json:"age_seconds"` // since it was heard
+	Present bool    `json:"present"`
+	Leads   bool    `json:"leads"`
+}
+
+// LedgerDocument is what the next leader would go on from.
+type LedgerDocument struct {
+	Age      float64 `json:"age_seconds"`
+	Gateways int     `json:"gateways"`
+	// Problem is why it isn't up to date.
+	Problem string `json:"problem,omitempty"`
 }
 
 // HotPrefix is a prefix that more requests begin with than one worker can serve.
@@ -56,6 +102,8 @@ type Source struct {
 	// Skipped is how many it left out; Reasons say why, at most 20.
 	Skipped int      `json:"skipped"`
 	Reasons []string `json:"reasons,omitempty"`
+	// Ignored are settings of listed workers that nobody knows, at most 20.
+	Ignored []string `json:"ignored,omitempty"`
 }
 
 // Tokenizer is a pool's way from text to tokens in the status.
@@ -269,8 +317,10 @@ type Counters struct {
 
 // Readiness is the answer of GET /readyz.
 type Readiness struct {
-	Ready    bool     `json:"ready"`
-	Reason   string   `json:"reason,omitempty"`
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason,omitempty"`
+	// Problem is what doesn't make it unready: the replicas have no majority.
+	Problem  string   `json:"problem,omitempty"`
 	Healthy  int      `json:"healthy"`
 	Total    int      `json:"total"`
 	Down     []string `json:"down,omitempty"` // addresses

@@ -250,7 +250,7 @@ func TestADrainLastsUntilLifted(t *testing.T) {
 		t.Errorf("%v %v", err, l.worker(one).State)
 	}
 	for _, bad := range []string{"10.0.0.9:1", "nonsense", ""} {
-		if err := l.f.Drain(bad, true, l.now); err == nil || Remedy(err) == "" {
+		if err := l.f.Drain(bad, true, l.now); remedy(err) == "" {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

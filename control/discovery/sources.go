@@ -27,6 +27,8 @@ type Finding struct {
 	Workers []Spec
 	// Skipped are those left out of the list, and why; or why it is empty.
 	Skipped []error
+	// Ignored are settings of listed workers that nobody knows.
+	Ignored []error
 	// Err is why there is no list.
 	Err error
 }
@@ -44,6 +46,7 @@ type sourceList struct {
 	told    bool // a list, at least once
 	specs   []Spec
 	skipped []error
+	ignored []error
 	at      time.Time // of the last list
 	changed time.Time // when it was another one
 	err     error
@@ -60,6 +63,7 @@ type SourceStatus struct {
 	Err     error     // why there is none since; nil in good order
 	ErrAt   time.Time
 	Skipped []error
+	Ignored []error
 }
 
 // NewLists returns lists for the named sources, the first of which wins.
@@ -104,7 +108,7 @@ func (l *Lists) Tell(name string, f Finding, now time.Time) (joined []Spec, chan
 		s.changed, changed = now, true
 	}
 	s.told, s.at, s.err, s.errAt = true, now, nil, time.Time{}
-	s.skipped = slices.Clone(f.Skipped)
+	s.skipped, s.ignored = slices.Clone(f.Skipped), slices.Clone(f.Ignored)
 	for _, t := range twice {
 		if t.by == s {
 			s.skipped = append(s.skipped, fmt.Errorf("%s: listed by %s already", t.address, t.first.name))
@@ -177,7 +181,7 @@ func (l *Lists) Status() []SourceStatus {
 	out := make([]SourceStatus, 0, len(l.sources))
 	for _, s := range l.sources {
 		out = append(out, SourceStatus{
-			Name: s.name, Listed: s.told, Workers: len(s.specs), At: s.at, Changed: s.changed, Err: s.err, ErrAt: s.errAt, Skipped: s.skipped,
+			Name: s.name, Listed: s.told, Workers: len(s.specs), At: s.at, Changed: s.changed, Err: s.err, ErrAt: s.errAt, Skipped: s.skipped, Ignored: s.ignored,
 		})
 	}
 	return out

@@ -91,15 +91,6 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Remedy returns what the user can do about err, when a Problem in it says so.
-func Remedy(err error) string {
-	var p Problem
-	if errors.As(err, &p) {
-		return p.Remedy
-	}
-	return ""
-}
-
 type list struct {
 	Workers []Spec `yaml:"workers"`
 }

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -42,6 +43,13 @@ workers:
 	}
 }
 
+// remedy is what an error tells the user to do.
+func remedy(err error) string {
+	var p Problem
+	_ = errors.As(err, &p) // "" when it is none
+	return p.Remedy
+}
+
 func TestABadListIsRefusedWithPlaceAndRemedy(t *testing.T) {
 	item := func(lines string) string { return "workers:\n  - address: 10.0.0.1:8000\n" + lines }
 	for name, c := range map[string]struct{ text, place, what string }{
@@ -76,7 +84,7 @@ func TestABadListIsRefusedWithPlaceAndRemedy(t *testing.T) {
 			t.Errorf("%s: accepted as %v", name, got)
 			continue
 		}
-		if s := err.Error(); !strings.Contains(s, c.place) || !strings.Contains(s, c.what) || Remedy(err) == "" {
+		if s := err.Error(); !strings.Contains(s, c.place) || !strings.Contains(s, c.what) || remedy(err) == "" {
 			t.Errorf("%s: %q lacks %q, %q or a remedy", name, s, c.place, c.what)
 		}
 	}

@@ -114,6 +114,7 @@ const (
 	OutcomeUpstreamFailure
 	OutcomeRefused
 	OutcomeLocal
+	OutcomeError // in this metric alone: an answer to its end that is an error or a redirect
 )
 
 // Kinds of PollFailures.
@@ -193,7 +194,7 @@ var table = [families]struct {
 	Decisions:            {name: "decisions", labels: whys()},
 	Fallback:             {name: "fallback", labels: []string{"no_table", "no_pool", "observe", "off", "endpoint_unknown", "endpoint_fallback", "panic", "no_worker"}},
 	Endpoints:            {name: "requests", labels: endpoints()},
-	Outcomes:             {name: "outcomes", labels: []string{"complete", "client_abort", "upstream_failure", "refused", "local"}},
+	Outcomes:             {name: "outcomes", labels: []string{"complete", "client_abort", "upstream_failure", "refused", "local", "error"}},
 	Dispatched:           {name: "dispatched"},
 	Released:             {name: "released"},
 	Orphaned:             {name: "orphaned"},

@@ -66,7 +66,7 @@ func (s *stream) doneHeld() {
 func (s *stream) doneReleased() (uncached int64) {
 	vm, f := s.plugin.vm, s.plugin.fleet
 	outcome, now := s.outcome(), abi.Now()
-	vm.metrics.Inc(metrics.Outcomes, outcome)
+	vm.metrics.Inc(metrics.Outcomes, s.counted(outcome))
 	if outcome == metrics.OutcomeUpstreamFailure {
 		if s.named != 0 && !s.upstream {
 			f.Avoid(s.named, now, 0)
@@ -164,6 +164,15 @@ func (s *stream) outcome() int {
 		return metrics.OutcomeClientAbort
 	}
 	return metrics.OutcomeComplete
+}
+
+// counted is the outcome by which a request is counted: what came to its end with
+// an error of the engine is not taken for an answer.
+func (s *stream) counted(outcome int) int {
+	if outcome == metrics.OutcomeComplete && s.status >= 300 {
+		return metrics.OutcomeError
+	}
+	return outcome
 }
 
 // leftByClient tells by the proxy's words for how the stream ended.

@@ -63,7 +63,11 @@ func (h *held) Hold(path []fingerprint.Checkpoint) {
 	}
 }
 func (h *held) Drop(fp uint64) { delete(h.now, fp) }
-func (h *held) Clear()         { clear(h.now) }
+
+// Slow is nothing here: all of it is on the GPU.
+func (h *held) Slow(uint64, bool) {}
+
+func (h *held) Clear() { clear(h.now) }
 
 // cacheConfig is what fingerprints begin with, here as in the control service.
 var cacheConfig = kvevents.Config{Pool: "default"}

@@ -117,6 +117,22 @@ func TestWhatAPodSaysOfItsWorkers(t *testing.T) {
 	}
 }
 
+func TestASettingThatNobodyKnowsIsNamedWithThoseThatThereAre(t *testing.T) {
+	p, err := readPod(podAt(t, "a", "10.77.0.1", "metadata|annotations|"+Prefix+"max-runing", "64", "metadata|annotations|"+Prefix+"ports", "8000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := unknown("pod "+p.name, p.settings, podSettings)
+	if len(got) != 1 || got[0].Error() != "pod a: warmpath.dev/max-runing is ignored: no such setting; there are dp-rank, drain, ports, block-tokens, capacity-tokens, kv-events, max-running, model, pool, prefill-tokens-per-second, queue-limit" {
+		t.Errorf("%v", got)
+	}
+	for _, name := range settingNames {
+		if err := apply(&discovery.Template{}, name, "\x00"); err == nil && name != "model" && name != "pool" {
+			t.Errorf("nobody reads %s", name)
+		}
+	}
+}
+
 func TestEverySettingOfAPodArrives(t *testing.T) {
 	var changes []any
 	for name, value := range map[string]string{

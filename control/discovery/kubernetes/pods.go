@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +25,22 @@ var podResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 // Prefix of the annotations and labels that set a worker up. An annotation wins
 // over the label of the same name, both over the source's configuration.
 const Prefix = "warmpath.dev/"
+
+// settingNames are the settings that apply sets; pods have podSettings too.
+var (
+	settingNames = []string{"block-tokens", "capacity-tokens", "kv-events", "max-running", "model", "pool", "prefill-tokens-per-second", "queue-limit"}
+	podSettings  = append([]string{"dp-rank", "drain", "ports"}, settingNames...)
+)
+
+// unknown are the settings of an object that nobody knows: mistyped, mostly.
+func unknown(object string, settings map[string]string, known []string) (out []error) {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		if !slices.Contains(known, name) {
+			out = append(out, fmt.Errorf("%s: %s%s is ignored: no such setting; there are %s", object, Prefix, name, strings.Join(known, ", ")))
+		}
+	}
+	return out
+}
 
 // pod is what matters of a Pod.
 type pod struct {

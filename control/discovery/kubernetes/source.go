@@ -140,6 +140,9 @@ func (p *podFinder) find() (f discovery.Finding, known bool) {
 		if err != nil {
 			f.Skipped = append(f.Skipped, err)
 		}
+		if len(own) > 0 {
+			f.Ignored = append(f.Ignored, unknown("pod "+pods[i].name, pods[i].settings, podSettings)...)
+		}
 		specs = append(specs, own...)
 	}
 	unique(&f, specs)
@@ -166,6 +169,9 @@ func (p *serviceFinder) find() (f discovery.Finding, known bool) {
 	}
 	specs, skipped := sliceWorkers(all, p.cfg.Template, p.cfg.Port)
 	f.Skipped = append(broken, skipped...)
+	for i := range all {
+		f.Ignored = append(f.Ignored, unknown("endpointslice "+all[i].name, all[i].settings, settingNames)...)
+	}
 	if len(all)+len(broken) == 0 {
 		f.Skipped = append(f.Skipped, fmt.Errorf("no EndpointSlice: is there a Service %s/%s?", p.cfg.Namespace, p.cfg.Service))
 	}
