@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/control/admission"
+	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/cluster"
 )
 
@@ -71,6 +72,20 @@ type ledgerBook struct {
 
 func newLedgerBook() ledgerBook {
 	return ledgerBook{change: make(chan uint64, 1), write: make(chan struct{}, 1), kept: map[admission.Process]bool{}, pending: map[admission.Process]bool{}}
+}
+
+// status is nil without a ledger.
+func (b *ledgerBook) status(now time.Time) *api.LedgerDocument {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.term == 0 {
+		return nil
+	}
+	out := &api.LedgerDocument{Age: age(now, b.savedAt), Gateways: len(b.kept)}
+	if b.problem != nil {
+		out.Problem = b.problem.Error()
+	}
+	return out
 }
 
 // handlers of the leadership. They only say what is wanted: ledgerLoop does it.

@@ -3,9 +3,12 @@ package control
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/cluster"
 )
 
@@ -59,4 +62,37 @@ func (s *Service) runCluster(ctx context.Context, group *errgroup.Group) {
 	group.Go(func() error { s.ledgerLoop(ctx); return nil })
 	group.Go(func() error { s.documentsLoop(ctx); return nil })
 	group.Go(func() error { s.membersLoop(ctx); return nil })
+}
+
+// clusterStatus is nil for a service that is alone.
+func (s *Service) clusterStatus(now time.Time) *api.Cluster {
+	if s.cluster == nil {
+		return nil
+	}
+	out := &api.Cluster{
+		Name: s.cluster.Self().Name, Leads: s.cluster.Leads(), Agreed: s.agreed.Load(), Servers: "external", Replicas: []api.Replica{},
+		Forwarded: s.quota.forwarded.Load(), Unanswered: s.quota.unanswered.Load(), Dropped: s.cluster.Dropped(),
+	}
+	if n := s.cfg.NATS.Servers(); n > 0 {
+		out.Servers = fmt.Sprintf("%d inside", n)
+	}
+	leader, term, led := s.cluster.Leader()
+	if led {
+		out.Leader, out.Term = leader.Name, strconv.FormatUint(term, 10)
+	}
+	if err := s.cluster.Problem(); err != nil {
+		out.Problem = err.Error()
+	}
+	s.policyMu.Lock()
+	if err := s.agreements.problem; err != nil {
+		out.PolicyProblem = err.Error()
+	}
+	s.policyMu.Unlock()
+	for _, p := range s.cluster.Peers() {
+		out.Replicas = append(out.Replicas, api.Replica{
+			Name: p.Name, URL: p.URL, Version: p.Version, Age: p.Age.Seconds(), Present: p.Present, Leads: led && p.Nonce == leader.Nonce,
+		})
+	}
+	out.Ledger = s.ledger.status(now)
+	return out
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warmpath/warmpath/control"
+	"github.com/warmpath/warmpath/control/cluster"
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/discovery/dns"
 	"github.com/warmpath/warmpath/control/discovery/kubernetes"
@@ -17,6 +18,7 @@ import (
 
 func controlCommand() *cobra.Command {
 	var file, listen, workers, policy, state, tokenEnv string
+	var nats []string
 	var learn time.Duration
 	cmd := &cobra.Command{
 		Use:   "control",
@@ -28,9 +30,14 @@ by DNS names and in Kubernetes (section discovery of the configuration file).
 
 The API listens on loopback without a token; anywhere else it asks for one, taken
 from the environment variable that --token-env names. GET /openapi.yaml describes
-the API. Flags win over the file.`,
+the API. Flags win over the file.
+
+What several control services must agree on is kept by NATS: by a server inside this
+process, which listens nowhere, or by those that the section nats of the configuration
+file or --nats name (docs/cluster.md).`,
 		Example: `  warmpath control --workers workers.yaml
-  WARMPATH_TOKEN=... warmpath control --config control.yaml --listen 0.0.0.0:8780`,
+  WARMPATH_TOKEN=... warmpath control --config control.yaml --listen 0.0.0.0:8780
+  warmpath control --config control.yaml --nats tls://nats-0:4222,tls://nats-1:4222,tls://nats-2:4222`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var cfg control.Config
@@ -55,6 +62,12 @@ the API. Flags win over the file.`,
 			if token := os.Getenv(tokenEnv); token != "" {
 				cfg.Token = token
 			}
+			if cfg.NATS == nil {
+				cfg.NATS = &cluster.Config{}
+			}
+			if len(nats) > 0 {
+				cfg.NATS.URLs = nats
+			}
 			cfg.Logger, cfg.Version = slog.Default(), buildVersion()
 			var err error
 			if cfg.Sources, err = sources(&cfg.Discovery); err != nil {
@@ -74,6 +87,7 @@ the API. Flags win over the file.`,
 	f.StringVar(&workers, "workers", "", "worker list (YAML), watched for changes")
 	f.StringVar(&policy, "policy", "", "routing policy (YAML), watched for changes; none: one pool per pool of the worker list, policy threshold")
 	f.StringVar(&state, "state", "", "file that keeps the table over a restart")
+	f.StringSliceVar(&nats, "nats", nil, "URLs of an external NATS cluster with JetStream, by which several control services act as one")
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the API's bearer token")
 	f.DurationVar(&learn, "learn", 10*time.Second, "after a restart without state: how long gateways keep their own table")
 	return cmd

@@ -49,7 +49,7 @@ Start with:
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), agentCommand(), simCommand(), explainCommand(), tableCommand(), quotaCommand(), doctorCommand(), hostsimCommand(), tokenizerCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
+	root.AddCommand(demoCommand(), controlCommand(), gatewayCommand(), agentCommand(), simCommand(), explainCommand(), tableCommand(), quotaCommand(), clusterCommand(), doctorCommand(), hostsimCommand(), tokenizerCommand(), modeCommand("off"), modeCommand("on"), versionCommand())
 	for _, c := range root.Commands() {
 		if c.HasSubCommands() {
 			c.RunE = onlySubcommands

@@ -15,6 +15,9 @@ func printQuota(out io.Writer, q *api.Quota) error {
 		_, err := fmt.Fprintln(out, "no admission: the policy has no key admission (docs/policy.md says what it takes)")
 		return err
 	}
+	if q.Problem != "" {
+		fmt.Fprintln(out, q.Problem)
+	}
 	if q.Learning {
 		fmt.Fprintln(out, "learning: the control service has started anew; gateways keep what they have, and get no more")
 	}

@@ -64,6 +64,14 @@ func (c *Cluster) Problem() error {
 	return c.problem
 }
 
+// Dropped counts messages that came faster than their subscriber took them.
+func (c *Cluster) Dropped() uint64 {
+	if t, ok := c.transport.(*natsTransport); ok {
+		return t.dropped.Load()
+	}
+	return 0
+}
+
 // Close ends the connection, and the server inside. Call it when Run has returned.
 func (c *Cluster) Close() { c.transport.Close() }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"os"
 	"sync"
@@ -183,14 +182,3 @@ func (l *serverLog) Debugf(string, ...any) {}
 
 // Tracef implements server.Logger.
 func (l *serverLog) Tracef(string, ...any) {}
-
-// Addresses are where the server listens, empty for nowhere.
-func (in *inside) addresses() (clients, routes string) {
-	if a, ok := in.Addr().(*net.TCPAddr); ok && a != nil {
-		clients = a.String()
-	}
-	if a := in.ClusterAddr(); a != nil {
-		routes = a.String()
-	}
-	return clients, routes
-}
