@@ -162,6 +162,10 @@ bench-admission: ## Prove the limits at the workers with real processes (BENCH='
 bench-routing: ## Play every workload under every routing rule in virtual time (JSON; BENCH=--quick)
 	@$(GO) run ./cmd/warmpath sim matrix --json $(BENCH)
 
+.PHONY: bench-choose
+bench-choose: ## Measure one routing decision natively, in V8 and in wazero (JSON)
+	@$(GO) run ./integration/benchrouting $(BENCH)
+
 .PHONY: bench-table
 bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick); BENCH=-figures: page gets, tokens per MB (JSON)
 	@$(GO) run ./integration/benchtable $(BENCH)

@@ -256,7 +256,7 @@ func (s Scenario) Run(p Play) (*Result, error) {
 }
 
 // leastArrivals is how many requests come, if a run has so many, before it is given up.
-const leastArrivals = 24_000
+const leastArrivals = 12_000
 
 // ceiling plays what arrives through the pooled cache.
 type ceiling struct {
