@@ -56,7 +56,7 @@ type gate struct {
 	queues   [classes]*quota.Queue
 	finish   [classes]map[uint16]float64 // virtual time at which a tenant's last request is done
 	inFlight [classes]int
-	memory   bool // who waits waits for memory alone
+	yielding bool // who waits does so for memory alone, and lets others pass
 	draining bool
 }
 
@@ -102,9 +102,9 @@ func (g *gate) enter(t *ticket, now time.Time) Reason {
 	case g.fair && !q.Fair(g.flow(t)):
 		return g.refuse(t, tenantQueue, 0)
 	}
-	// A bound from below: prompts alone, at the rate at which they were computed.
+	// A bound from below: those at the engine, and its tenant's own before it.
 	if g.lacks(t) == prompts {
-		if least := g.prefill.takes(g.prefill.pending + int(q.Ahead(finish))); least > wait {
+		if least := g.prefill.takes(g.prefill.pending + int(max(finish-q.Virtual, 0))); least > wait {
 			return g.refuse(t, queueWait, least-wait)
 		}
 	}
@@ -138,7 +138,7 @@ func (g *gate) flow(t *ticket) uint16 {
 // let in.
 func (g *gate) nobodyWaits(class uint8) bool {
 	for c := range g.queues {
-		if (c != p2 || class == p2) && g.queues[c].Len() > 0 && !g.memory {
+		if (c != p2 || class == p2) && g.queues[c].Len() > 0 && !g.yielding {
 			return false
 		}
 	}
@@ -179,7 +179,7 @@ func (g *gate) total() int { return g.inFlight[p0] + g.inFlight[p1] + g.inFlight
 func (g *gate) next(now time.Time) *ticket {
 	defer g.unblock()
 	g.prefill.overdue(now)
-	g.memory = true
+	g.yielding = true
 	for {
 		class, t := g.turn()
 		if t == nil {
@@ -196,7 +196,7 @@ func (g *gate) next(now time.Time) *ticket {
 		case memory:
 			g.queues[class].Block(t.waiter.Tenant)
 		default:
-			g.memory = false
+			g.yielding = false
 			return nil
 		}
 	}
@@ -241,10 +241,10 @@ func (g *gate) answers(t *ticket, stream bool, now time.Time) {
 	g.prefill.end(t)
 }
 
-// leave ends t, whatever it was doing, and says what that was. Only the first call
-// does anything.
-func (g *gate) leave(t *ticket) (was phase) {
-	was, t.phase = t.phase, over
+// leave ends t, whatever it was doing. Only the first call does anything.
+func (g *gate) leave(t *ticket) {
+	was := t.phase
+	t.phase = over
 	switch was {
 	case waiting:
 		g.queues[t.class].Remove(&t.waiter)
@@ -255,7 +255,6 @@ func (g *gate) leave(t *ticket) (was phase) {
 		g.inFlight[t.class]--
 		g.engine.ended()
 	}
-	return was
 }
 
 // giveUp ends t if it still waits.

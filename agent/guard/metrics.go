@@ -15,16 +15,15 @@ import (
 type outcome uint8
 
 const (
-	unfinished outcome = iota // no end was seen: counted as broken
+	aborted outcome = iota // by its client: no other end was seen
 	served
 	refused
-	aborted // by its client
-	broken  // by the engine
+	broken // by the engine
 	outcomes
 )
 
 var (
-	outcomeNames = [outcomes]string{"broken", "served", "refused", "aborted", "broken"}
+	outcomeNames = [outcomes]string{"aborted", "served", "refused", "broken"}
 	classNames   = [classes]string{"p0", "p1", "p2"}
 )
 
@@ -77,26 +76,44 @@ type gauge struct {
 // byClass have the label class, whole have none.
 var (
 	byClass = []gauge{
-		{prometheus.NewDesc("warmpath_guard_waiting", "Requests that wait.", []string{"class"}, nil),
-			func(g *Guard, c int) float64 { return float64(g.gate.queues[c].Len()) }},
-		{prometheus.NewDesc("warmpath_guard_waiting_bytes", "What is held of their bodies.", []string{"class"}, nil),
-			func(g *Guard, c int) float64 { return float64(g.gate.queues[c].Bytes()) }},
-		{prometheus.NewDesc("warmpath_guard_in_flight", "Requests at the engine.", []string{"class"}, nil),
-			func(g *Guard, c int) float64 { return float64(g.gate.inFlight[c]) }},
+		{
+			prometheus.NewDesc("warmpath_guard_waiting", "Requests that wait.", []string{"class"}, nil),
+			func(g *Guard, c int) float64 { return float64(g.gate.queues[c].Len()) },
+		},
+		{
+			prometheus.NewDesc("warmpath_guard_waiting_bytes", "What is held of their bodies.", []string{"class"}, nil),
+			func(g *Guard, c int) float64 { return float64(g.gate.queues[c].Bytes()) },
+		},
+		{
+			prometheus.NewDesc("warmpath_guard_in_flight", "Requests at the engine.", []string{"class"}, nil),
+			func(g *Guard, c int) float64 { return float64(g.gate.inFlight[c]) },
+		},
 	}
 	whole = []gauge{
-		{prometheus.NewDesc("warmpath_guard_queue_requests", "Requests that wait, of all classes.", nil, nil),
-			func(g *Guard, _ int) float64 { return float64(g.gate.waiting()) }},
-		{prometheus.NewDesc("warmpath_guard_prefill_tokens", "Tokens of prompts at the engine that have no answer yet, four bytes each.", nil, nil),
-			func(g *Guard, _ int) float64 { return float64(g.gate.prefill.pending) }},
-		{prometheus.NewDesc("warmpath_guard_prefill_tokens_per_second", "The rate at which prompts were answered, cached tokens among them; 0 not known.", nil, nil),
-			func(g *Guard, _ int) float64 { return g.gate.prefill.rate }},
-		{prometheus.NewDesc("warmpath_guard_memory_pressed", "1 while long prompts wait for the KV cache.", nil, nil),
-			func(g *Guard, _ int) float64 { return truth(g.gate.engine.pressed) }},
-		{prometheus.NewDesc("warmpath_guard_load_known", "1 while the engine tells its load.", nil, nil),
-			func(g *Guard, _ int) float64 { return truth(g.gate.engine.known) }},
-		{prometheus.NewDesc("warmpath_guard_draining", "1 once the guard was told to end.", nil, nil),
-			func(g *Guard, _ int) float64 { return truth(g.gate.draining) }},
+		{
+			prometheus.NewDesc("warmpath_guard_queue_requests", "Requests that wait, of all classes.", nil, nil),
+			func(g *Guard, _ int) float64 { return float64(g.gate.waiting()) },
+		},
+		{
+			prometheus.NewDesc("warmpath_guard_prefill_tokens", "Tokens of prompts at the engine that have no answer yet, four bytes each.", nil, nil),
+			func(g *Guard, _ int) float64 { return float64(g.gate.prefill.pending) },
+		},
+		{
+			prometheus.NewDesc("warmpath_guard_prefill_tokens_per_second", "The rate at which prompts were answered, cached tokens among them; 0 not known.", nil, nil),
+			func(g *Guard, _ int) float64 { return g.gate.prefill.rate },
+		},
+		{
+			prometheus.NewDesc("warmpath_guard_memory_pressed", "1 while long prompts wait for the KV cache.", nil, nil),
+			func(g *Guard, _ int) float64 { return truth(g.gate.engine.pressed) },
+		},
+		{
+			prometheus.NewDesc("warmpath_guard_load_known", "1 while the engine tells its load.", nil, nil),
+			func(g *Guard, _ int) float64 { return truth(g.gate.engine.known) },
+		},
+		{
+			prometheus.NewDesc("warmpath_guard_draining", "1 once the guard was told to end.", nil, nil),
+			func(g *Guard, _ int) float64 { return truth(g.gate.draining) },
+		},
 	}
 )
 

@@ -31,6 +31,7 @@ var (
 // visit is one request on its way through.
 type visit struct {
 	ticket   ticket
+	work     bool // for the engine: it was at the gate
 	endpoint body.Endpoint
 	client   context.Context // ends when the client leaves
 	attempt  context.Context // ends the request to the engine too
@@ -53,77 +54,70 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// ends the reading of the rest, and with that the request.
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	v.endpoint, _ = body.Match(r.URL.EscapedPath())
-	if r.Method != http.MethodPost || !v.endpoint.HasBody() {
+	v.work = r.Method == http.MethodPost && v.endpoint.HasBody()
+	if !v.work {
 		g.proxy.ServeHTTP(w, r)
 		return
 	}
 	defer g.leave(v)
-	if !g.enter(w, r, v) {
-		return
-	}
+	why, stays := g.enter(w, r, v)
 	if v.ahead != nil {
 		r.Body = v.ahead
 		defer v.ahead.stop()
 	}
-	g.proxy.ServeHTTP(w, r)
+	switch {
+	case !stays:
+	case why != none:
+		g.refuse(w, r, v, why)
+	default:
+		g.proxy.ServeHTTP(w, r)
+	}
 }
 
-// enter brings a request through the gate. False: it was answered, or its client has
-// left.
-func (g *Guard) enter(w http.ResponseWriter, r *http.Request, v *visit) bool {
+// enter brings a request to the gate, and says why it was refused, or that its
+// client hasn't stayed to hear.
+func (g *Guard) enter(w http.ResponseWriter, r *http.Request, v *visit) (why Reason, stays bool) {
 	t := &v.ticket
 	t.class, t.tenant = g.identify(r.Header)
 	t.tokens, t.bytes = weigh(r)
 	now := time.Now()
 	g.mu.Lock()
-	why := g.gate.enter(t, now)
+	why = g.gate.enter(t, now)
 	waits := t.phase == waiting
 	if waits {
 		g.pump(now)
 	}
 	g.mu.Unlock()
 	if waits {
-		why = g.wait(w, r, v)
+		return g.wait(w, r, v)
 	}
-	switch {
-	case v.outcome == aborted:
-		return false
-	case why != none:
-		g.refuse(w, r, v, why)
-		return false
-	}
-	return true
+	return why, true
 }
 
-// wait holds a request until it is let in or refused. Who leaves meanwhile is
-// aborted.
-func (g *Guard) wait(w http.ResponseWriter, r *http.Request, v *visit) Reason {
+// wait holds a request until it is let in or refused, or its client leaves.
+func (g *Guard) wait(w http.ResponseWriter, r *http.Request, v *visit) (why Reason, stays bool) {
 	t := &v.ticket
 	select {
-	case why := <-t.told:
-		return why
+	case why = <-t.told:
+		return why, true
 	default:
 	}
+	defer func() { g.metrics.waited(t.class, time.Since(t.arrived)) }()
 	v.ahead = readAhead(w, r, t.bytes)
 	timer := time.NewTimer(g.cfg.Limits.QueueWait[t.class])
 	defer timer.Stop()
-	why := queueTimeout
 	select {
 	case why = <-t.told:
+		return why, true
 	case <-timer.C:
-		if !g.giveUp(t) {
-			why = <-t.told // in the last moment
+		if g.giveUp(t) {
+			return queueTimeout, true
 		}
+		return <-t.told, true // in the last moment
 	case <-v.client.Done():
-		v.outcome = aborted
 	case <-v.ahead.broken:
-		v.outcome = aborted
 	}
-	if v.outcome == aborted || why != none {
-		v.ahead.stop()
-	}
-	g.metrics.waited(t.class, time.Since(t.arrived))
-	return why
+	return none, false
 }
 
 func (g *Guard) giveUp(t *ticket) bool {
@@ -140,16 +134,18 @@ func (g *Guard) leave(v *visit) {
 	g.gate.leave(&v.ticket)
 	g.pump(time.Now())
 	g.mu.Unlock()
-	if v.outcome == unfinished && v.client.Err() != nil {
-		v.outcome = aborted
-	}
 	g.metrics.ended(v.ticket.class, v.outcome)
 }
 
 // refuse answers in the dialect of the endpoint.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, v *visit, why Reason) {
 	v.outcome = refused
-	g.metrics.refuse(v.ticket.class, why)
+	if v.work {
+		g.metrics.refuse(v.ticket.class, why)
+	}
+	if v.ahead != nil {
+		v.ahead.stop()
+	}
 	status, kind, code := why.status(), "server_error", "overloaded"
 	if status == http.StatusTooManyRequests {
 		kind, code = "rate_limit_error", "rate_limit_exceeded"
@@ -199,11 +195,10 @@ func (g *Guard) rewrite(pr *httputil.ProxyRequest) {
 // modifyResponse is called with the engine's response headers.
 func (g *Guard) modifyResponse(resp *http.Response) error {
 	v := visitOf(resp.Request)
-	switch {
-	case resp.StatusCode == http.StatusSwitchingProtocols:
-		return nil // the connection is theirs
-	case v.endpoint == body.None && resp.Request.URL.Path == g.cfg.MetricsPath && resp.StatusCode == http.StatusOK:
-		g.appendMetrics(resp)
+	if !v.work {
+		if resp.Request.URL.Path == g.cfg.MetricsPath && resp.StatusCode == http.StatusOK {
+			g.appendMetrics(resp)
+		}
 		return nil
 	}
 	if g.Draining() {
