@@ -157,15 +157,19 @@ func (r *resync) span() (first uint32, n int) {
 	return uint32(r.next * table.RangePages), min(table.RangePages, 1<<r.bits)
 }
 
-// fetchRange asks for the pages of the next range: for those whose digests
-// differ, where control can tell, or for all.
 func (c *Courier) fetchRange(now int64) {
+	headers, body := c.rangeRequest()
+	c.call(now, headers, body, c.rangeAnswered)
+}
+
+// rangeRequest asks for the pages of the next range: for those whose digests
+// differ, where control can tell, or for all.
+func (c *Courier) rangeRequest() (headers [][2]string, body []byte) {
 	r := &c.resync
 	path := "/v1/table/pages?epoch=" + strconv.FormatUint(r.header.Epoch, 10) +
 		"&bits=" + strconv.Itoa(int(r.bits)) + "&range=" + strconv.Itoa(r.next)
 	if !r.comparing() {
-		c.call(now, c.headers("GET", path), nil, c.rangeAnswered)
-		return
+		return c.headers("GET", path), nil
 	}
 	b := wire.AppendHeader(c.out[:0], &wire.Header{Kind: wire.Pages, Wire: wire.Version, Epoch: r.header.Epoch})
 	b, mark := wire.BeginSection(b, wire.SectionDigests)
@@ -173,7 +177,7 @@ func (c *Courier) fetchRange(now int64) {
 		b = wire.AppendDigest(b, digest)
 	}
 	c.out = wire.EndSection(b, mark)
-	c.call(now, c.headers("POST", path), c.out, c.rangeAnswered)
+	return c.headers("POST", path), c.out
 }
 
 // comparing tells whether control answers with the pages that differ: it speaks
