@@ -19,7 +19,7 @@ func spoken(ends ...int) *Request {
 	return req
 }
 
-func TestAHomePaysNothingForTheCopyThatItIsToGet(t *testing.T) {
+func TestAHomePaysHalfForTheCopyThatItIsToGet(t *testing.T) {
 	v := priced(4)
 	v.worker(1).UncachedTokens = 6000 // holds the prefix, and has a queue
 	req := long(holds(1, 2048))
@@ -36,7 +36,7 @@ func TestAHomePaysNothingForTheCopyThatItIsToGet(t *testing.T) {
 	if d.Best != 2 {
 		t.Errorf("%d has the request, its home is 2: %+v", d.Best, d.Candidates)
 	}
-	want := 4 * 0.2048 // what isn't hot
+	want := homePrice*0.2048 + 4*0.2048 // the copy, and what isn't hot
 	if got := d.Candidates[1]; math.Abs(got.Terms.Miss-want) > 1e-9 || !got.Home || d.Candidates[2].Home {
 		t.Errorf("miss %v, want %v: %+v", got.Terms.Miss, want, d.Candidates)
 	}
