@@ -62,13 +62,18 @@ func (g *Gate) readPool(p *pool, now int64) (cas uint32, ok bool) {
 	return cas, ok
 }
 
-// writePool replaces the cell, with this VM's share as it is by now.
+// writePool replaces the cell, with this VM's share as it is by now and what it
+// books ahead.
 func (g *Gate) writePool(p *pool, cas uint32, now int64) abi.Status {
-	g.putShare(p, now)
+	var next ahead
+	if s := g.putShare(p, now); s != nil {
+		next = g.bookAhead(p, s, now)
+	}
 	g.out = g.cell.append(g.out[:0])
 	status := abi.SetSharedData(p.key, g.out, cas)
 	switch status {
 	case abi.OK:
+		p.ahead = next
 		g.metrics.Add(metrics.SlotsOrphaned, 0, g.dropped)
 		g.dropped = 0
 	case abi.CASMismatch:
@@ -85,8 +90,9 @@ func sum(inUse [policy.Classes]uint16) uint32 {
 	return n
 }
 
-// putShare writes this VM's share and its queues into the cell at hand.
-func (g *Gate) putShare(p *pool, now int64) {
+// putShare writes this VM's share and its queues into the cell at hand, with
+// nothing booked ahead. It answers nil where the VM has no share.
+func (g *Gate) putShare(p *pool, now int64) *share {
 	c := &g.cell
 	slot, _ := g.fleet.EnsureRow(now)
 	s := c.share(g.fleet.Nonce)
@@ -95,15 +101,16 @@ func (g *Gate) putShare(p *pool, now int64) {
 			g.dropDead(now)
 		}
 		if len(c.Shares) == maxShares || sum(p.inUse) == 0 && p.waiting == 0 {
-			return
+			return nil
 		}
 		c.Shares = append(c.Shares, share{Nonce: g.fleet.Nonce})
 		s = &c.Shares[len(c.Shares)-1]
 	}
-	s.Slot, s.Until, s.InUse, s.Prefill = slot, g.orphanUntil, p.inUse, p.prefill
+	s.Slot, s.Until = slot, g.orphanUntil
+	s.Booked, s.InUse, s.Tokens, s.Prefill = p.inUse, p.inUse, p.prefill, p.prefill
 	c.dropQueues(slot)
 	if p.waiting == 0 {
-		return
+		return s
 	}
 	for class, q := range p.queues {
 		if q == nil || q.Len() == 0 {
@@ -120,6 +127,7 @@ func (g *Gate) putShare(p *pool, now int64) {
 		c.Virtual[class] = max(c.Virtual[class], q.Virtual)
 		c.Queues = append(c.Queues, r)
 	}
+	return s
 }
 
 func (c *poolCell) dropQueues(slot uint16) {
@@ -160,11 +168,15 @@ func (g *Gate) dropDead(now int64) bool {
 // if nobody waits who comes before it. With force there is no limit.
 func (g *Gate) takeSlot(t *Ticket, w *quota.Waiter, force bool, now int64) outcome {
 	p := t.pool
+	if w == nil && g.takeAhead(t, now) {
+		return taken
+	}
 	for range casTries {
 		cas, ok := g.readPool(p, now)
 		if !ok {
 			return lost
 		}
+		t.level = g.level(now)
 		if !force {
 			if !g.fits(t.Class, t.need, now) && (!g.dropDead(now) || !g.fits(t.Class, t.need, now)) {
 				return full
@@ -178,6 +190,8 @@ func (g *Gate) takeSlot(t *Ticket, w *quota.Waiter, force bool, now int64) outco
 		}
 		p.inUse[t.Class]++
 		p.prefill[t.Class] += t.need
+		p.most.raise(t.Class, p.inUse[t.Class], p.prefill[t.Class])
+		p.peak.raise(t.Class, p.inUse[t.Class]+aheadOf-1, p.prefill[t.Class]+(aheadOf-1)*t.need)
 		status := g.writePool(p, cas, now)
 		if status == abi.OK {
 			t.slot = true
@@ -218,7 +232,7 @@ func (g *Gate) turn(need *[policy.Classes]uint32, now int64) int {
 	if level == quota.Alone {
 		return -1
 	}
-	use, grant := g.cell.use(), g.cell.grant()
+	use, grant := g.cell.booked(), g.cell.grant()
 	if level == quota.AtFloor {
 		grant = grant.AtFloor()
 	}
@@ -228,7 +242,7 @@ func (g *Gate) turn(need *[policy.Classes]uint32, now int64) int {
 // fits tells whether the cell at hand has a slot for a request with so much to
 // prefill.
 func (g *Gate) fits(class uint8, need uint32, now int64) bool {
-	use, grant := g.cell.use(), g.cell.grant()
+	use, grant := g.cell.booked(), g.cell.grant()
 	switch g.level(now) {
 	case quota.Alone:
 		l := &g.settings.Level2

@@ -19,8 +19,8 @@ func TestStructsAreAsDrawn(t *testing.T) {
 	}{
 		{"a pool's head", unsafe.Sizeof(poolHead{}), 112},
 		{"its queues' virtual times", unsafe.Offsetof(poolHead{}.Virtual), 88},
-		{"a share", unsafe.Sizeof(share{}), 40},
-		{"its prefill", unsafe.Offsetof(share{}.Prefill), 24},
+		{"a share", unsafe.Sizeof(share{}), 56},
+		{"its prefill", unsafe.Offsetof(share{}.Prefill), 40},
 		{"a queue", unsafe.Sizeof(queued{}), 40},
 		{"its start", unsafe.Offsetof(queued{}.Start), 16},
 		{"a tenant's head", unsafe.Sizeof(tenantHead{}), 104},

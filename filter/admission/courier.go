@@ -239,13 +239,20 @@ func (g *Gate) appendPool(b []byte, p *pool, now int64) []byte {
 			break
 		}
 	}
-	use := g.cell.use()
+	use, booked := g.cell.use(), g.cell.booked()
 	all := wire.Used{Tenant: wire.WholeClass, Pool: p.index, Class: wire.AnyClass}
 	if g.lease.level(now) == quota.Leased {
 		all.Slots = g.cell.Limits[whole].Slots
 	}
+	most := uint32(0)
 	for class := range use.Class {
 		all.InUse += use.Class[class].Slots
+		most += booked.Class[class].Slots
+	}
+	if most > all.Slots {
+		// What may be in use is no more covered by the lease that is held: it
+		// shrank, or is over.
+		all.InUse = most
 	}
 	b = wire.AppendUsed(b, &all)
 	for class := range use.Class {
@@ -284,13 +291,10 @@ func (g *Gate) appendTenant(b []byte, index uint16, now int64) []byte {
 		}
 		return dead || old
 	})
-	waiting, tokens := uint32(0), uint32(0)
-	for i := range c.Shares {
-		waiting += uint32(c.Shares[i].Waiting)
-		tokens += c.Shares[i].Tokens
-	}
+	waiting, tokens := c.waiting()
 	g.totals.pending += uint64(waiting)
-	if c.inUse() == 0 && waiting == 0 {
+	booked := c.booked()
+	if booked == 0 && waiting == 0 {
 		g.idle(index)
 	} else {
 		delete(g.install.idle, index)
@@ -301,6 +305,9 @@ func (g *Gate) appendTenant(b []byte, index uint16, now int64) []byte {
 	}
 	if g.lease.level(now) != quota.Alone {
 		u.Slots = c.Slots // it counts for as long as the floors
+	}
+	if booked > u.Slots {
+		u.InUse = booked // as for a pool
 	}
 	return wire.AppendUsed(b, &u)
 }

@@ -95,7 +95,9 @@ type pool struct {
 	// pending is how many of those that wait do so for their tenants' limits, and their tokens.
 	pending       [policy.Classes]uint16
 	pendingTokens [policy.Classes]uint32
-	others        bool // requests waited when the cell was last seen
+	ahead         ahead
+	most, peak    amount // in use since the last tick, and in the time before it, at most
+	others        bool   // requests waited when the cell was last seen
 	ttft          [policy.Classes]*[wire.TTFTBuckets]uint32
 	measured      bool // ttft has something new
 	dirty         bool // the cell doesn't have this VM's share as it is
@@ -108,6 +110,8 @@ type tenant struct {
 	inUse, waiting uint16
 	tokens         uint32  // that the waiting ones need
 	dirty          bool    // the cell doesn't have this VM's share as it is
+	ahead          credit  // booked and not used
+	most, peak     want    // since the last tick, and to be booked at the next look
 	cost           float64 // share of its requests' tokens that was not cached, as of late
 }
 
@@ -128,7 +132,14 @@ func (g *Gate) Refresh(now int64) {
 	if settings := g.fleet.Admission(); settings != g.seen {
 		g.configure(settings)
 	}
-	if !g.on || now-g.leaseAt < int64(refreshEvery) && g.leaseAt <= now {
+	if g.on {
+		g.readLease(now)
+	}
+}
+
+// readLease looks at the gateway's lease, at most every 20 ms.
+func (g *Gate) readLease(now int64) {
+	if now-g.leaseAt < int64(refreshEvery) && g.leaseAt <= now {
 		return
 	}
 	g.leaseAt = now
@@ -196,12 +207,12 @@ func (g *Gate) Orphan(now int64, orphaned bool) {
 	}
 	g.orphanUntil = uint32((now + int64(g.settings.MaxStream)) / int64(time.Second))
 	for _, p := range g.used {
-		if sum(p.inUse) > 0 || p.waiting > 0 {
+		if sum(p.inUse) > 0 || p.waiting > 0 || p.ahead.any() {
 			g.publish(p, false, now)
 		}
 	}
 	for _, t := range g.tenants {
-		if t.inUse > 0 {
+		if t.inUse > 0 || t.ahead.any() {
 			g.publishTenant(t, now)
 		}
 	}

@@ -7,6 +7,7 @@ import "github.com/warmpath/warmpath/shared/policy"
 // PoolUse is what a cell says about a pool, for tests and tools.
 type PoolUse struct {
 	InUse   [policy.Classes]int
+	Booked  [policy.Classes]int // in use included
 	Prefill [policy.Classes]uint64
 	Waiting [policy.Classes]int
 	Slots   uint32 // of the lease
@@ -24,6 +25,7 @@ func InspectPool(cell []byte) (u PoolUse, ok bool) {
 		for class, n := range s.InUse {
 			u.InUse[class] += int(n)
 			u.Prefill[class] += uint64(s.Prefill[class])
+			u.Booked[class] += int(s.Booked[class])
 		}
 		u.ByVM[s.Nonce] += int(sum(s.InUse))
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	poolMagic   = 0x31535057 // "WPS1"
+	poolMagic   = 0x32535057 // "WPS2"
 	poolFixed   = int(unsafe.Sizeof(poolHead{}))
 	poolShare   = int(unsafe.Sizeof(share{}))
 	poolWaiters = int(unsafe.Sizeof(queued{}))
@@ -34,7 +34,7 @@ type limits struct {
 //
 //	offset size
 //	0      112  head
-//	112    40n  shares
+//	112    56n  shares
 //	       40m  queues
 type poolCell struct {
 	poolHead
@@ -45,7 +45,7 @@ type poolCell struct {
 // poolHead is what a cell begins with.
 //
 //	offset size
-//	0      4    magic "WPS1"
+//	0      4    magic "WPS2"
 //	4      2    n, the number of shares, at most 128
 //	6      2    m, the number of queues, at most 384
 //	8      8    term of the lease, 0 none
@@ -61,24 +61,26 @@ type poolHead struct {
 	Virtual     [policy.Classes]float64
 }
 
-// share is what one VM has in use.
+// share is what one VM has in use, and what it has booked: at least as much.
 //
 //	offset size
 //	0      8    boot nonce of the VM
 //	8      2    its slot
 //	10     2    0
 //	12     4    it counts until then though its row is silent, unix s, 0 not
-//	16     6    requests in use by class, u16 each
-//	22     2    0
-//	24     12   tokens to prefill by class, u32 each
-//	36     4    0
+//	16     6    requests booked by class, u16 each
+//	22     6    requests in use by class, as of the VM's last change
+//	28     12   tokens to prefill booked by class, u32 each
+//	40     12   tokens to prefill by class, as of the VM's last change
+//	52     4    0
 type share struct {
 	Nonce   uint64
 	Slot    uint16
 	_       uint16
 	Until   uint32
+	Booked  [policy.Classes]uint16
 	InUse   [policy.Classes]uint16
-	_       uint16
+	Tokens  [policy.Classes]uint32
 	Prefill [policy.Classes]uint32
 	_       uint32
 }
@@ -148,16 +150,30 @@ func (c *poolCell) share(nonce uint64) *share {
 	return nil
 }
 
-// use is what all VMs have in use and to prefill.
+// booked is what all VMs have in use and to prefill, or may have without a look
+// at the cell.
+func (c *poolCell) booked() (u quota.Use) {
+	for i := range c.Shares {
+		s := &c.Shares[i]
+		addUse(&u, &s.Booked, &s.Tokens)
+	}
+	return u
+}
+
+// use is what they have, as far as they have said.
 func (c *poolCell) use() (u quota.Use) {
 	for i := range c.Shares {
 		s := &c.Shares[i]
-		for class := range u.Class {
-			u.Class[class].Slots += uint32(s.InUse[class])
-			u.Class[class].Prefill += min(s.Prefill[class], math.MaxUint32-u.Class[class].Prefill)
-		}
+		addUse(&u, &s.InUse, &s.Prefill)
 	}
 	return u
+}
+
+func addUse(u *quota.Use, slots *[policy.Classes]uint16, tokens *[policy.Classes]uint32) {
+	for class := range u.Class {
+		u.Class[class].Slots += uint32(slots[class])
+		u.Class[class].Prefill += min(tokens[class], math.MaxUint32-u.Class[class].Prefill)
+	}
 }
 
 // grant is the lease.

@@ -21,7 +21,7 @@ const (
 // A reason other than None turns it away at once. Where only some pools refuse,
 // the refusal waits for the body, which names the pool.
 func (g *Gate) Arrive(t *Ticket, who Identity, now int64) quota.Reason {
-	*t = Ticket{Tenant: who.Tenant, Class: who.Class, Bypass: who.Bypass, asked: true, known: true}
+	*t = Ticket{Tenant: who.Tenant, Class: who.Class, Bypass: who.Bypass, asked: true, known: true, level: quota.Alone}
 	g.Retries.Request(g.settings.RetryBudget)
 	if t.Bypass {
 		return g.arriveBypass(t, now)
@@ -44,7 +44,7 @@ func (g *Gate) arriveBypass(t *Ticket, now int64) quota.Reason {
 	own, why := g.bypass, quota.None
 	t.tenant = g.change(own, now, func(c *tenantCell) bool {
 		most := uint32(g.settings.BypassConcurrency)
-		if c.inUse() >= most && (!g.dropDeadTenants(now) || c.inUse() >= most) {
+		if c.booked() >= most && (!g.dropDeadTenants(now) || c.booked() >= most) {
 			why = quota.BypassConcurrency
 			return false
 		}
@@ -100,7 +100,7 @@ func (g *Gate) Enter(t *Ticket, owner Held, index uint8, bytes int, mayWait bool
 		result = lost
 	}
 	if result == taken || result == lost {
-		g.admitted(t, now)
+		g.admitted(t)
 		return Admitted, quota.None
 	}
 	why := quota.QueueFull
@@ -149,9 +149,9 @@ func (p *pool) unblock() {
 }
 
 // admitted counts a request that goes on.
-func (g *Gate) admitted(t *Ticket, now int64) {
+func (g *Gate) admitted(t *Ticket) {
 	g.metrics.Inc(metrics.Admitted, int(t.Class))
-	g.metrics.Inc(metrics.AdmittedAt, int(g.level(now)))
+	g.metrics.Inc(metrics.AdmittedAt, int(t.level))
 }
 
 // refused counts a request that is turned away, and gives back what it had.
@@ -187,7 +187,7 @@ func (g *Gate) FirstToken(t *Ticket, millis uint64, measured bool, now int64) {
 	p.prefill[t.Class] -= t.need
 	had := t.need
 	t.need = 0
-	if had > 0 && (p.others || p.waiting > 0) {
+	if had > 0 && !g.keepAhead(p, t.Class, 0, had, now) && (p.others || p.waiting > 0) {
 		g.freed(p, now)
 	}
 }
@@ -213,8 +213,10 @@ func (g *Gate) Done(t *Ticket, tokens int64, now int64) {
 		p := t.pool
 		p.inUse[t.Class]--
 		p.prefill[t.Class] -= t.need
+		if !g.keepAhead(p, t.Class, 1, t.need, now) {
+			g.freed(p, now)
+		}
 		t.need = 0
-		g.freed(p, now)
 	} else if hadTenant && t.pool != nil && t.pool.waiting > 0 {
 		g.letIn(t.pool, now)
 	}

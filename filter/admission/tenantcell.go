@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	tenantMagic = 0x31545057 // "WPT1"
+	tenantMagic = 0x32545057 // "WPT2"
 	tenantFixed = int(unsafe.Sizeof(tenantHead{}))
 	tenantShare = int(unsafe.Sizeof(tenantOf{}))
 	// finishes is how many pools and classes a cell keeps the fair queue's finish
@@ -30,7 +30,7 @@ type tenantCell struct {
 // tenantHead is what a cell begins with.
 //
 //	offset size
-//	0      4    magic "WPT1"
+//	0      4    magic "WPT2"
 //	4      2    n, the number of shares, at most 128
 //	6      1    flags of the lease: the fleet has no more 1 slots, 2 requests, 4 tokens;
 //	            8 the slots are not known yet and no limit
@@ -41,8 +41,8 @@ type tenantCell struct {
 //	28     4    floor
 //	32     8    requests granted
 //	40     8    uncached tokens granted
-//	48     8    requests spent
-//	56     8    uncached tokens spent, reserved ones included
+//	48     8    requests spent, or booked to be
+//	56     8    uncached tokens spent, reserved or booked to be
 //	64     4    requests refused
 //	68     4    0
 //	72     32   twice: pool, class, 6 zero bytes, finish in that queue's virtual time, f64
@@ -73,9 +73,9 @@ type finish struct {
 //	offset size
 //	0      8    boot nonce of the VM
 //	8      2    its slot
-//	10     2    requests in use
+//	10     2    requests in use, as of the VM's last change
 //	12     2    requests that wait for a lease of the tenant
-//	14     2    0
+//	14     2    requests booked: in use, or may be without a look at the cell
 //	16     4    shared queue that wakes the VM, 0 none
 //	20     4    it counts until then though its row is silent, unix s, 0 not
 //	24     4    tokens to prefill of those that wait for a lease, as far as known
@@ -84,7 +84,7 @@ type tenantOf struct {
 	Nonce          uint64
 	Slot           uint16
 	InUse, Waiting uint16
-	_              uint16
+	Booked         uint16
 	Queue          uint32
 	Until          uint32
 	Tokens         uint32
@@ -112,13 +112,32 @@ func (c *tenantCell) append(b []byte) []byte {
 	return append(b, bytesOf(c.Shares)...)
 }
 
-// inUse is the tenant's requests in all VMs.
+// booked is the tenant's requests in all VMs, and those that may come there
+// without a look at the cell.
+func (c *tenantCell) booked() uint32 {
+	n := uint32(0)
+	for i := range c.Shares {
+		n += uint32(c.Shares[i].Booked)
+	}
+	return n
+}
+
+// inUse is its requests, as far as the VMs have said.
 func (c *tenantCell) inUse() uint32 {
 	n := uint32(0)
 	for i := range c.Shares {
 		n += uint32(c.Shares[i].InUse)
 	}
 	return n
+}
+
+// waiting is those that wait for its lease, and what they have to prefill.
+func (c *tenantCell) waiting() (requests, tokens uint32) {
+	for i := range c.Shares {
+		requests += uint32(c.Shares[i].Waiting)
+		tokens += c.Shares[i].Tokens
+	}
+	return requests, tokens
 }
 
 // finishOf is the tenant's finish time in a queue, which set replaces.

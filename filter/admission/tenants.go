@@ -23,14 +23,18 @@ func (g *Gate) change(own *tenant, now int64, do func(c *tenantCell) bool) bool 
 			break
 		}
 		g.putTenantShare(own, now)
+		c.unbook(&own.ahead)
 		if !do(c) {
 			return false
 		}
-		g.putTenantShare(own, now)
+		next := credit{}
+		if s := g.putTenantShare(own, now); s != nil {
+			next = g.bookTenant(own, s, now)
+		}
 		g.out = c.append(g.out[:0])
 		status := abi.SetSharedData(own.key, g.out, cas)
 		if status == abi.OK {
-			own.dirty = false
+			own.dirty, own.ahead = false, next
 			g.markActive(own.index)
 			return true
 		}
@@ -49,9 +53,9 @@ func (g *Gate) publishTenant(own *tenant, now int64) {
 	g.change(own, now, func(*tenantCell) bool { return true })
 }
 
-// putTenantShare writes this VM's share into the cell at hand. One with nothing
-// in it leaves no trace.
-func (g *Gate) putTenantShare(own *tenant, now int64) {
+// putTenantShare writes this VM's share into the cell at hand, with nothing
+// booked ahead. One with nothing in it leaves no trace; the answer is nil then.
+func (g *Gate) putTenantShare(own *tenant, now int64) *tenantOf {
 	c := &g.tenancy
 	at := -1
 	for i := range c.Shares {
@@ -59,25 +63,27 @@ func (g *Gate) putTenantShare(own *tenant, now int64) {
 			at = i
 		}
 	}
-	if own.inUse == 0 && own.waiting == 0 {
+	if own.inUse == 0 && own.waiting == 0 && own.peak == (want{}) {
 		if at >= 0 {
 			c.Shares = append(c.Shares[:at], c.Shares[at+1:]...)
 		}
-		return
+		return nil
 	}
 	if at < 0 {
 		if len(c.Shares) == wire.MaxSlots {
 			g.dropDeadTenants(now)
 		}
 		if len(c.Shares) == wire.MaxSlots {
-			return
+			return nil
 		}
 		at = len(c.Shares)
 		c.Shares = append(c.Shares, tenantOf{Nonce: g.fleet.Nonce})
 	}
 	slot, _ := g.fleet.EnsureRow(now)
 	s := &c.Shares[at]
-	s.Slot, s.InUse, s.Waiting, s.Queue, s.Until, s.Tokens = slot, own.inUse, own.waiting, g.queue, g.orphanUntil, own.tokens
+	s.Slot, s.InUse, s.Waiting, s.Booked = slot, own.inUse, own.waiting, own.inUse
+	s.Queue, s.Until, s.Tokens = g.queue, g.orphanUntil, own.tokens
+	return s
 }
 
 // dropDeadTenants takes the shares of VMs that are gone out of the cell at hand.
@@ -102,6 +108,9 @@ func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
 		return quota.None, false
 	}
 	own := g.tenant(t.Tenant)
+	if t.tenant = g.takeTenantAhead(own, now); t.tenant {
+		return quota.None, false
+	}
 	level := g.lease.level(now)
 	t.tenant = g.change(own, now, func(c *tenantCell) bool {
 		why, wait = tenantFits(c, limits, level)
@@ -115,6 +124,7 @@ func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
 		}
 		own.inUse++
 		c.SpentRequests++
+		own.takes(own.inUse, 1)
 		return true
 	})
 	switch why {
@@ -135,7 +145,7 @@ func tenantFits(c *tenantCell, limits *policy.Tenant, level quota.Level) (why qu
 	switch {
 	case level == quota.Alone:
 		return quota.None, false
-	case limits.Concurrency != policy.NoLimit && c.Flags&wire.Unsettled == 0 && c.inUse() >= c.Slots:
+	case limits.Concurrency != policy.NoLimit && c.Flags&wire.Unsettled == 0 && c.booked() >= c.Slots:
 		all := uint64(c.Slots) >= uint64(limits.Concurrency)
 		why, wait = quota.TenantConcurrency, !all && c.Flags&wire.NoSlots == 0
 	case limits.RequestsPerMinute != policy.NoLimit && c.SpentRequests >= c.GrantedRequests:
@@ -166,21 +176,27 @@ func (g *Gate) Reserve(t *Ticket, pool uint8, uncached uint32, now int64) quota.
 	}
 	if t.slot {
 		// The estimate becomes what it is; the cell hears of it with the next change.
-		t.pool.prefill[t.Class] += uncached - t.need
+		t.pool.weighed(t.Class, int64(uncached)-int64(t.need))
 		t.need = uncached
 	}
 	limits := g.limitsOf(t.Tenant)
 	if limits.UncachedTokensPerMinute == policy.NoLimit || !t.tenant {
 		return quota.None
 	}
+	own := g.tenant(t.Tenant)
+	if g.spendAhead(own, uint64(uncached), now) {
+		t.reserved = uint64(uncached)
+		return quota.None
+	}
 	why := quota.None
 	leased := g.lease.level(now) == quota.Leased
-	g.change(g.tenant(t.Tenant), now, func(c *tenantCell) bool {
+	g.change(own, now, func(c *tenantCell) bool {
 		t.reserved = 0
 		left := int64(c.GrantedTokens - c.SpentTokens)
 		if c.Term == 0 || c.GrantedTokens == wire.NoCredit || !leased || left > 0 && (left >= int64(uncached) || c.Flags&wire.NoTokens == 0) {
 			c.SpentTokens += uint64(uncached)
 			t.reserved = uint64(uncached)
+			own.spends(t.reserved)
 			return true
 		}
 		why = quota.TenantTokens
@@ -215,6 +231,9 @@ func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
 	if !served {
 		tokens = 0
 	}
+	if g.keepTenantAhead(own, t, served, tokens, now) {
+		return
+	}
 	wakes := uint32(0)
 	g.change(own, now, func(c *tenantCell) bool {
 		if !served && c.SpentRequests > 0 {
@@ -223,6 +242,7 @@ func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
 		if tokens >= 0 {
 			c.SpentTokens -= min(c.SpentTokens, t.reserved)
 			c.SpentTokens += uint64(tokens)
+			own.spends(uint64(tokens))
 		}
 		wakes = 0
 		for i := range c.Shares {
@@ -249,7 +269,8 @@ func (g *Gate) tendTenants(now int64) {
 }
 
 func (g *Gate) tendTenant(t *tenant, now int64) {
-	if t.dirty || (t.inUse > 0 || t.waiting > 0) && !g.listed(t) {
+	t.forgo()
+	if t.dirty || t.ahead.any() || (t.inUse > 0 || t.waiting > 0) && !g.listed(t) {
 		g.publishTenant(t, now)
 	}
 }

@@ -21,6 +21,7 @@ type Ticket struct {
 	pending  quota.Reason // it waits for that of its tenant's lease
 	denied   quota.Reason // to be said when the pool is known
 	slot     bool         // it has a slot of its class
+	level    quota.Level  // what was known when it asked for that
 	served   bool         // it was sent to a worker
 	pool     *pool
 	bytes    int    // of the body

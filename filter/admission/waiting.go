@@ -157,7 +157,7 @@ func (g *Gate) letOne(p *pool, now int64) bool {
 func (g *Gate) admit(t *Ticket, now int64) {
 	t.Waited = max(0, now-t.waiter.Arrived)
 	g.metrics.QueueWait(int(t.Class), uint64(t.Waited)/1_000_000)
-	g.admitted(t, now)
+	g.admitted(t)
 	if g.entering != t {
 		t.owner.Admitted()
 	}
@@ -213,6 +213,7 @@ func (g *Gate) Tick(now int64, courier bool) {
 
 // tend is a pool's part of a tick.
 func (g *Gate) tend(p *pool, now int64) {
+	p.forgo()
 	if p.waiting > 0 {
 		g.expire(p, now)
 		p.unblock()
@@ -221,7 +222,7 @@ func (g *Gate) tend(p *pool, now int64) {
 		} else {
 			g.publish(p, true, now)
 		}
-	} else if p.dirty || sum(p.inUse) > 0 {
+	} else if p.dirty || sum(p.inUse) > 0 || p.ahead.any() {
 		// Should another VM have taken this one for dead, its share is put back.
 		g.publish(p, true, now)
 	}
