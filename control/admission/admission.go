@@ -51,6 +51,8 @@ type Config struct {
 	Remember func([]Process) error
 	// Follows: there is no ledger before Lead.
 	Follows bool
+	// Law makes the law of a pool's controller; nil for the usual one.
+	Law func() quota.Law
 }
 
 // ErrNotYet keeps a lease back that may be given in a moment.
@@ -186,6 +188,9 @@ func (a *Admission) Configure(settings *policy.Admission, pools []quota.Pool, no
 	a.pools = map[uint8]*pool{}
 	for _, p := range pools {
 		next := &pool{controller: quota.NewController()}
+		if a.cfg.Law != nil {
+			next.controller.Law = a.cfg.Law()
+		}
 		for _, old := range before {
 			if old.Name == p.Name {
 				next = old

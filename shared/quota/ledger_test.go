@@ -357,36 +357,6 @@ func TestTokensToPrefillAreNotGivenAwayASecondTime(t *testing.T) {
 	}
 }
 
-func TestTheControllerClosesOnALateP0AndOpensAgain(t *testing.T) {
-	classes := testAdmission(t, `{}`).Classes
-	c := NewController()
-	at := func(ms uint32, n uint32) *Histogram {
-		h := &Histogram{}
-		h[wire.TTFTBucket(ms)] = n
-		return h
-	}
-	for range 20 {
-		c.Step(at(3000, 200), 2000)
-	}
-	if s := c.Shares(&classes); c.Open != 0 || s.Class[1] != classes[1].Floor || s.Class[0] != 1-classes[1].Floor || s.Lend != 0 {
-		t.Errorf("%+v %+v", c, s)
-	}
-	for range 40 {
-		c.Step(at(500, 200), 2000)
-	}
-	if s := c.Shares(&classes); c.Open != 1 || s.Class[0] != 0.7 || s.Class[1] != 0.3 || s.Lend != 1 {
-		t.Errorf("%v %+v", c.Open, s)
-	}
-	mixed := at(500, 199)
-	mixed[wire.TTFTBucket(4000)] = 1 // one in two hundred
-	for range 10 {
-		c.Step(mixed, 2000)
-	}
-	if c.Open != 1 {
-		t.Errorf("closed to %v for what chance explains", c.Open)
-	}
-}
-
 // BenchmarkLeader is 64 gateways with 1,000 tenants, each with all limits and active in 8 of
 // them, that renew every 250 ms: one iteration is a second of that. Measured on a busy machine of
 // two cores: 60 to 100 ms a second, a tenth of a core.

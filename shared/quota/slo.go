@@ -47,16 +47,12 @@ func (h *Histogram) Above(millis uint32) (n uint64) {
 	return n
 }
 
-const (
-	// openStep is what the controller gives back in a step, closeFactor what it leaves when it
-	// takes: additive increase, multiplicative decrease, as in TCP.
-	openStep    = 0.05
-	closeFactor = 0.7
-	// A hundred times tell something about their 99th percentile; after windowSeconds a step takes
-	// what there is.
-	manySamples   = 100
-	windowSeconds = 5
-)
+// Law decides from P0's times to first token how far the classes below it are let. It is asked
+// once a second with those of that second; open is how far they are let now, 0 to 1, and the answer
+// how far they are from then on.
+type Law interface {
+	Next(open float64, second *Histogram, objectiveMillis uint32) float64
+}
 
 // Controller keeps P0's time to first token within its objective. What it turns is how much
 // the classes below P0 get: Open times the way from their floors to their shares, and the same
@@ -64,36 +60,90 @@ const (
 type Controller struct {
 	// Open is 1 at the start, and at rest.
 	Open float64
+	// Law moves it.
+	Law Law
+}
+
+// NewController returns a controller at rest, with the law that did best of those that the
+// simulator compares (warmpath sim admission laws).
+func NewController() Controller {
+	return Controller{Open: 1, Law: &AIMD{Guard: 0.9, Close: 0.5, Rise: 0.01, Settle: 2, Memory: 60}}
+}
+
+// Step takes in the times to first token of one second.
+func (c *Controller) Step(second *Histogram, objectiveMillis uint32) {
+	if objectiveMillis == 0 {
+		c.Open = 1
+		return
+	}
+	c.Open = min(max(c.Law.Next(c.Open, second, objectiveMillis), 0), 1)
+}
+
+const (
+	// A hundred times tell something about their 99th percentile; after windowSeconds a step takes
+	// what there is.
+	manySamples   = 100
+	windowSeconds = 5
+	// Below leastOpen nothing is left to halve.
+	leastOpen = 0.03
+)
+
+// AIMD gives back by addition and takes by multiplication, as TCP does. With Memory it also has a
+// budget: one in a hundred may be late, and while more were of late it gives nothing back. Without
+// that it finds the limit by going beyond it again and again, which is too often for a 99th
+// percentile.
+type AIMD struct {
+	// Guard is the part of the objective above which a time counts as late.
+	Guard float64
+	// Close is what is left of Open when it takes, Rise what it gives back for each second.
+	Close, Rise float64
+	// Settle is the seconds after taking in which it doesn't judge: what comes then was let in before.
+	Settle int
+	// Memory is the seconds over which the budget forgets, 0 for no budget.
+	Memory float64
 
 	window  Histogram
 	seconds int
+	settles int
+	debt    float64 // late ones beyond the budget
 }
 
-// NewController returns a controller at rest.
-func NewController() Controller { return Controller{Open: 1} }
-
-// Step takes in the times to first token of one second. It moves when it has seen enough of them
-// to know their 99th percentile, or after some seconds with less; without any it gives back:
-// nobody is there to be protected.
-func (c *Controller) Step(second *Histogram, objectiveMillis uint32) {
-	if objectiveMillis == 0 {
-		*c = NewController()
-		return
+// Next is a step.
+func (a *AIMD) Next(open float64, second *Histogram, objectiveMillis uint32) float64 {
+	limit := uint32(a.Guard * float64(objectiveMillis))
+	if a.Memory > 0 {
+		a.debt += float64(second.Above(limit)) - float64(second.Count())/100 - a.debt/a.Memory
 	}
-	c.window.Add(second, &Histogram{})
-	if c.seconds++; c.window.Count() < manySamples && c.seconds < windowSeconds {
-		return
+	if a.settles > 0 {
+		a.settles--
+		return open
 	}
-	// One in a hundred may be late, and two deviations more by chance.
-	expected := float64(c.window.Count()) / 100
-	if late := c.window.Above(objectiveMillis); late > 1 && float64(late) > expected+2*math.Sqrt(expected) {
-		if c.Open *= closeFactor; c.Open < openStep {
-			c.Open = 0
+	a.window.Add(second, &Histogram{})
+	a.seconds++
+	late := a.window.late(limit)
+	if !late && a.window.Count() < manySamples && a.seconds < windowSeconds {
+		return open
+	}
+	next := open
+	switch {
+	case late:
+		a.settles = a.Settle
+		if next *= a.Close; next < leastOpen {
+			next = 0
 		}
-	} else {
-		c.Open = min(c.Open+openStep, 1)
+	case a.debt <= 0:
+		next += a.Rise * float64(a.seconds)
 	}
-	c.window, c.seconds = Histogram{}, 0
+	a.window, a.seconds = Histogram{}, 0
+	return next
+}
+
+// late tells whether more than one in a hundred took longer than so many milliseconds, and by more
+// than chance explains.
+func (h *Histogram) late(millis uint32) bool {
+	expected := float64(h.Count()) / 100
+	above := h.Above(millis)
+	return above > 1 && float64(above) > expected+2*math.Sqrt(expected)
 }
 
 // Shares are the shares in force.

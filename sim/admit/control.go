@@ -22,7 +22,7 @@ var epoch = time.Unix(1_800_000_000, 0)
 const hop = 2 * time.Millisecond
 
 func newControl(f *fleet) *control {
-	c := &control{fleet: f, admission: admission.New(admission.Config{Now: epoch, Remembered: []admission.Process{}})}
+	c := &control{fleet: f, admission: admission.New(admission.Config{Now: epoch, Remembered: []admission.Process{}, Law: f.cfg.Law})}
 	c.admission.Configure(f.settings, []quota.Pool{{Index: 0, Name: "chat"}}, epoch)
 	c.tell()
 	f.every(admission.TickInterval, func() {

@@ -36,6 +36,8 @@ type Config struct {
 	Admission string
 	Flows     []Flow
 	Length    time.Duration
+	// Law makes the law of the controller, nil for the usual one.
+	Law func() quota.Law
 	// Fail has the last so many workers fail at a time, and their requests with them.
 	Fail   int
 	FailAt time.Duration

@@ -3,6 +3,7 @@ package admit
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/warmpath/warmpath/shared/policy"
@@ -31,6 +32,36 @@ type RunSummary struct {
 	TTFTP99   [policy.Classes]float64 `json:"ttft_p99_seconds"`
 	MostInUse int                     `json:"most_in_use"`
 	Tokens    float64                 `json:"prefilled_tokens_per_second"`
+}
+
+// PlaySeeds plays a scenario with so many seeds from first on. The report has what all of them
+// showed: a check holds if it does with every seed. Only the first seed's runs are summed up and
+// drawn.
+func PlaySeeds(s Scenario, first, seeds uint64, folder string) (*Report, error) {
+	report, err := Play(s, first, folder)
+	if err != nil || seeds <= 1 {
+		return report, err
+	}
+	for i := range report.Checks {
+		report.Checks[i].Seeds = []float64{report.Checks[i].Value}
+	}
+	for seed := first + 1; seed < first+seeds; seed++ {
+		next, err := Play(s, seed, "")
+		if err != nil {
+			return nil, err
+		}
+		for i := range report.Checks {
+			c, n := &report.Checks[i], &next.Checks[i]
+			c.Seeds = append(c.Seeds, n.Value)
+			c.Holds = c.Holds && n.Holds
+		}
+	}
+	for i := range report.Checks {
+		c := &report.Checks[i]
+		sorted := slices.Sorted(slices.Values(c.Seeds))
+		c.Value = sorted[len(sorted)/2]
+	}
+	return report, nil
 }
 
 // Holds tells whether all checks do.

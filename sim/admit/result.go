@@ -58,11 +58,16 @@ func (r *Result) TTFT(q float64, records []*Record) float64 {
 			times = append(times, (r.Config.Length - rec.Arrived).Seconds())
 		}
 	}
-	if len(times) == 0 {
+	return quantile(q, times)
+}
+
+// quantile sorts; it is 0 of none.
+func quantile(q float64, values []float64) float64 {
+	if len(values) == 0 {
 		return 0
 	}
-	slices.Sort(times)
-	return times[min(int(q*float64(len(times))), len(times)-1)]
+	slices.Sort(values)
+	return values[min(int(q*float64(len(values))), len(values)-1)]
 }
 
 // later is the share of the answered whose first token took longer.
