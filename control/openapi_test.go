@@ -16,6 +16,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 
 	"github.com/warmpath/warmpath/docs"
+	"github.com/warmpath/warmpath/shared/wire"
 )
 
 func init() {
@@ -100,6 +101,10 @@ func TestEveryAnswerIsAsTheOpenAPIDocumentSays(t *testing.T) {
 		try("bad epoch", "GET", "/v1/table?epoch=-1", "", nil, token, 400)
 		try("pages", "GET", fmt.Sprintf("/v1/table/pages?epoch=%d&bits=10&range=0", epoch), "", nil, token, 200)
 		try("pages of another epoch", "GET", "/v1/table/pages?epoch=1&bits=10&range=0", "", nil, token, 409)
+		compare := wire.AppendHeader(nil, &wire.Header{Kind: wire.Pages, Wire: wire.Version})
+		compare = wire.AppendSection(compare, wire.SectionDigests, wire.AppendDigest(nil, 7))
+		try("pages that differ", "POST", fmt.Sprintf("/v1/table/pages?epoch=%d&bits=10&range=0", epoch), octets, compare, token, 200)
+		try("pages that differ, of another epoch", "POST", "/v1/table/pages?epoch=1&bits=10&range=0", octets, compare, token, 409)
 		try("batch", "POST", "/v1/batch", octets, g.frame(nil, record), token, 200)
 		time.Sleep(100 * time.Millisecond) // in the table
 		for _, path := range []string{"/v1/table/entries", "/v1/table/top"} {
