@@ -59,6 +59,7 @@ func (a *Agent) watchFor(ctx context.Context, g *guard.Guard) {
 		} else {
 			g.Observe(guard.Load{
 				Running: load.Running, Waiting: load.Waiting, KVShare: load.KVShare, CapacityTokens: load.Facts.CapacityTokens,
+				PromptTokens: load.PromptTokens,
 			}, asked)
 		}
 		next := lookCalm

@@ -20,7 +20,7 @@ import (
 type quiet struct{ closed chan struct{} }
 
 func (l quiet) Accept() (net.Conn, error) { <-l.closed; return nil, net.ErrClosed }
-func (l quiet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8001} }
+func (l quiet) Addr() net.Addr            { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8001} }
 
 func (l quiet) Close() error {
 	select {

@@ -5,6 +5,9 @@ type Load struct {
 	Running, Waiting int
 	KVShare          float64 // of the cache, held by running requests, 0..1
 	CapacityTokens   int     // of the cache; 0 not known
+	// PromptTokens counts those that were computed or found in the cache since the
+	// engine's start; 0 not known.
+	PromptTokens float64
 }
 
 // engine is the engine as it was read last, and what was let in and ended since.
@@ -20,10 +23,7 @@ type engine struct {
 }
 
 // tally counts what this guard did.
-type tally struct{ sent, ended, tokens int }
-
-func (e *engine) dispatched(tokens int) { e.now.sent++; e.now.tokens += tokens }
-func (e *engine) ended()                { e.now.ended++ }
+type tally struct{ sent, ended int }
 
 // observe takes a page in that was asked for when the tally was asked.
 func (e *engine) observe(l Load, asked tally, limits Limits) {
@@ -61,9 +61,9 @@ func (e *engine) room(own int, limits Limits, share int) bool {
 }
 
 // memoryFor tells whether a long prompt of so many tokens leaves the running ones
-// room to grow. What was let in since the page was read counts as uncached: too
-// much rather than too little, for a fraction of a second.
-func (e *engine) memoryFor(tokens int, limits Limits) bool {
+// room to grow, beside pending tokens of prompts that aren't computed. Cached ones
+// among them and what is computed of them counts twice: better too much.
+func (e *engine) memoryFor(tokens, pending int, limits Limits) bool {
 	switch {
 	case !e.known:
 		return true
@@ -72,6 +72,5 @@ func (e *engine) memoryFor(tokens int, limits Limits) bool {
 	case e.load.CapacityTokens == 0:
 		return true
 	}
-	since := e.now.tokens - e.read.tokens + tokens
-	return e.load.KVShare+float64(since)/float64(e.load.CapacityTokens) <= limits.MemoryHigh
+	return e.load.KVShare+float64(pending+tokens)/float64(e.load.CapacityTokens) <= limits.MemoryHigh
 }

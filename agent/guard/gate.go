@@ -160,7 +160,7 @@ func (g *gate) lacks(t *ticket) need {
 		return place
 	case !g.prefill.room(t.tokens, share):
 		return prompts
-	case t.tokens >= g.limits.LongPromptTokens && !g.engine.memoryFor(t.tokens, g.limits):
+	case t.tokens >= g.limits.LongPromptTokens && !g.engine.memoryFor(t.tokens, g.prefill.pending, g.limits):
 		return memory
 	}
 	return nothing
@@ -224,8 +224,25 @@ func (g *gate) unblock() {
 func (g *gate) admit(t *ticket, now time.Time) {
 	t.phase = computing
 	g.inFlight[t.class]++
-	g.engine.dispatched(t.tokens)
-	g.prefill.begin(t, now)
+	g.engine.now.sent++
+	g.prefill.begin(t, g.engine.now.sent, now)
+}
+
+// observe takes in what the engine said of itself.
+func (g *gate) observe(l Load, asked tally, now time.Time) {
+	g.prefill.count(l.PromptTokens, now)
+	if l.Waiting == 0 {
+		// Who came before the reading before has begun: a request may take a moment to
+		// show in the engine's queue.
+		g.prefill.begunUntil(g.engine.read.sent)
+	}
+	g.engine.observe(l, asked, g.limits)
+}
+
+// forget is called when the engine doesn't tell its load any more.
+func (g *gate) forget() {
+	g.engine.forget()
+	g.prefill.uncounted = true
 }
 
 // answers notes that the answer has begun. Of a stream that shows when the prompt
@@ -236,7 +253,7 @@ func (g *gate) answers(t *ticket, stream bool, now time.Time) {
 	}
 	t.phase = answering
 	if stream {
-		g.prefill.learn(t, g.held(), now)
+		g.prefill.answered(t, g.held(), now)
 	}
 	g.prefill.end(t)
 }
@@ -253,7 +270,7 @@ func (g *gate) leave(t *ticket) {
 	case computing, answering:
 		g.prefill.end(t)
 		g.inFlight[t.class]--
-		g.engine.ended()
+		g.engine.now.ended++
 	}
 }
 

@@ -50,7 +50,7 @@ func (p *play) first() {
 }
 
 func (p *play) observe(l Load) {
-	p.gate.engine.observe(l, p.gate.engine.now, p.gate.limits)
+	p.gate.observe(l, p.gate.engine.now, p.now)
 	p.pump()
 }
 
@@ -288,6 +288,38 @@ func TestABacklogOfPromptsIsKeptShort(t *testing.T) {
 	p.empty()
 }
 
+// Before the first rate is known little is let in of an engine that will show it;
+// then as much as it shows. Whole answers say nothing until they are there, and keep
+// nothing waiting all the same.
+func TestTheEnginesCounterTeachesTheRate(t *testing.T) {
+	const speed = 20_000 // tokens/s
+	p := newPlay(t, Limits{MaxRunning: 1000, PrefillAhead: time.Second, QueueWait: [classes]time.Duration{p1: time.Hour}}, false)
+	p.observe(Load{PromptTokens: 1000})
+	for range 200 {
+		p.comes(p1, 0, 4000)
+	}
+	if len(p.in) != coldPrefill/4000 {
+		t.Fatalf("%d let in of a flood, of which nobody knows how long it takes", len(p.in))
+	}
+	done, most := 0.0, 0 // tokens computed
+	for range 100 {
+		p.now = p.now.Add(100 * time.Millisecond)
+		done = min(done+speed/10, float64(4000*len(p.in)))
+		queue := len(p.in) - int(done)/4000
+		most = max(most, queue)
+		p.observe(Load{Running: len(p.in) - queue, Waiting: queue, PromptTokens: 1000 + done})
+	}
+	if r := p.gate.prefill.rate; r < 0.7*speed || r > speed {
+		t.Errorf("rate %v", r)
+	}
+	if done < 10*0.7*speed || most > 6 {
+		t.Errorf("%v tokens computed in 10 s, at most %d prompts in the engine's queue", done, most)
+	}
+	for _, w := range p.in {
+		p.gate.leave(w)
+	}
+}
+
 func TestShortPromptsTeachNoRate(t *testing.T) {
 	p := newPlay(t, Limits{}, false)
 	one := p.comes(p1, 0, 30)
@@ -340,7 +372,7 @@ func TestAnEngineThatDoesNotTellItsLoadIsNotFull(t *testing.T) {
 	if p.comes(p1, 0, 9000); len(p.in) != 1 {
 		t.Fatal("let in")
 	}
-	p.gate.engine.forget()
+	p.gate.forget()
 	if p.pump(); len(p.in) != 2 {
 		t.Error("its old load stands for ever")
 	}

@@ -151,7 +151,7 @@ func (g *Guard) Observe(l Load, asked Asked) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gate.engine.observe(l, asked.tally, g.gate.limits)
+	g.gate.observe(l, asked.tally, now)
 	g.observed = now
 	g.pump(now)
 }
@@ -166,7 +166,7 @@ func (g *Guard) Unobserved() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now.Sub(g.observed) >= staleAfter {
-		g.gate.engine.forget()
+		g.gate.forget()
 	}
 	g.pump(now)
 }

@@ -23,6 +23,9 @@ type Load struct {
 	// Progress is the sum of the engine's monotonic token counters. It goes back
 	// only when the process is another one.
 	Progress float64
+	// PromptTokens counts those of prompts that were computed or found in the cache,
+	// since the start of the process; 0 not exported.
+	PromptTokens float64
 	// RemovedTokens counts cached tokens that were pushed out since the start of
 	// the process; it counts with RemovalsKnown only.
 	RemovedTokens float64
@@ -62,6 +65,7 @@ const (
 	kindKV
 	kindStart
 	kindProgress
+	kindPrompt // progress too
 	kindRemoved
 	kindCapacity
 	kindBlock
@@ -79,7 +83,7 @@ var engineMetrics = map[string]metricKind{
 	"vllm:num_requests_swapped":    kindWaiting,
 	"vllm:kv_cache_usage_perc":     kindKV,
 	"vllm:gpu_cache_usage_perc":    kindKV,
-	"vllm:prompt_tokens_total":     kindProgress,
+	"vllm:prompt_tokens_total":     kindPrompt,
 	"vllm:generation_tokens_total": kindProgress,
 	"vllm:cache_config_info":       kindConfig,
 	"vllm:engine_sleep_state":      kindSleep,
@@ -88,7 +92,7 @@ var engineMetrics = map[string]metricKind{
 	"sglang:num_queue_reqs":          kindWaiting,
 	"sglang:num_grammar_queue_reqs":  kindWaiting,
 	"sglang:token_usage":             kindKV,
-	"sglang:prompt_tokens_total":     kindProgress,
+	"sglang:prompt_tokens_total":     kindPrompt,
 	"sglang:generation_tokens_total": kindProgress,
 	"sglang:evicted_tokens_total":    kindRemoved,
 	"sglang:max_total_num_tokens":    kindCapacity,
@@ -155,6 +159,8 @@ func (l *Load) take(kind metricKind, metrics []*dto.Metric) {
 				l.StartedMillis = max(l.StartedMillis, uint64(min(v*1000, 1<<52)))
 			case kindProgress:
 				l.Progress += v
+			case kindPrompt:
+				l.Progress, l.PromptTokens = l.Progress+v, l.PromptTokens+v
 			case kindRemoved:
 				l.RemovedTokens, l.RemovalsKnown = l.RemovedTokens+v, true
 			}

@@ -16,7 +16,7 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 	}{
 		"vllm": {
 			noise + "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 3.0\nvllm:num_requests_waiting{model_name=\"m\"} 2.0\nvllm:kv_cache_usage_perc{model_name=\"m\"} 0.25\nvllm:prompt_tokens_total{model_name=\"m\"} 100\nvllm:generation_tokens_total 20\nprocess_start_time_seconds 1.7000000005e+09\n",
-			Load{Running: 3, Waiting: 2, KVShare: 0.25, StartedMillis: 1_700_000_000_500, Progress: 120, Known: true},
+			Load{Running: 3, Waiting: 2, KVShare: 0.25, StartedMillis: 1_700_000_000_500, Progress: 120, PromptTokens: 100, Known: true},
 		},
 		"old vllm, two ranks": {
 			"vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 2\nvllm:gpu_cache_usage_perc{engine=\"0\"} 0.1\nvllm:gpu_cache_usage_perc{engine=\"1\"} 0.9\n",
