@@ -5,6 +5,7 @@ package engine
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -63,15 +64,23 @@ var explanation = regexp.MustCompile(`^mode=exact tokens=(\d+) .*hit=(\d+)/\d+ w
 
 // post sends a request to the front.
 func (r *rig) post(path string, body any) (*http.Response, error) {
+	return r.postWith(r.t.Context(), path, body)
+}
+
+// postWith is post with a context and headers, key, value pairs.
+func (r *rig) postWith(ctx context.Context, path string, body any, headers ...string) (*http.Response, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+path, bytes.NewReader(text))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+path, bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
 	return r.client.Do(req)
 }
 

@@ -62,14 +62,20 @@ func TestAdmission(t *testing.T) {
 // service finds it.
 func (r *rig) withAdmission() string {
 	r.t.Helper()
+	return r.withPolicy("enforce", admissionPolicy)
+}
+
+// withPolicy writes the shipped policy with another mode and more keys.
+func (r *rig) withPolicy(mode, more string) string {
+	r.t.Helper()
 	text, err := os.ReadFile(r.examplePath("policy.yaml"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	i := bytes.Index(text, []byte("- name: default"))
-	text = append(text[:i:i], bytes.Replace(text[i:], []byte("mode: route"), []byte("mode: enforce"), 1)...)
+	text = append(text[:i:i], bytes.Replace(text[i:], []byte("mode: route"), []byte("mode: "+mode), 1)...)
 	path := filepath.Join(r.t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(path, append(text, admissionPolicy...), 0o600); err != nil {
+	if err := os.WriteFile(path, append(text, more...), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 	return path

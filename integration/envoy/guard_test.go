@@ -29,10 +29,17 @@ import (
 	"github.com/warmpath/warmpath/integration/envoyrun"
 )
 
-const (
-	token       = "change-me" // of the shipped examples
-	classHeader = "x-vllm-priority"
-)
+// token is that of the shipped examples.
+const token = "change-me"
+
+// guardPolicy is added to the shipped policy: clients say their class in x-class, the
+// module passes it on, and every request may be re-routed.
+const guardPolicy = `
+admission:
+  identity: {class_header: x-class}
+  engine_priority_header: true
+  retry_budget: 1
+`
 
 // front is an agent that stands guard before one worker.
 type front struct {
@@ -53,7 +60,7 @@ func (f *front) start() {
 		f.t.Fatal(err)
 	}
 	f.guard, err = guard.New(guard.Config{
-		Engine: "http://" + f.worker, ClassHeader: classHeader,
+		Engine: "http://" + f.worker, ClassHeader: "x-vllm-priority",
 		Limits: guard.Limits{MaxRunning: 2, EngineQueue: 1, QueueRequests: 2, QueueWait: [3]time.Duration{time.Second, time.Second, time.Minute}},
 	})
 	if err != nil {
@@ -122,6 +129,7 @@ func TestGuard(t *testing.T) {
 					}
 				})
 				r.fronts = fronts
+				r.policy = r.withPolicy("route", guardPolicy)
 				for _, f := range fronts {
 					f.start()
 					t.Cleanup(f.end)
@@ -140,6 +148,7 @@ func TestGuard(t *testing.T) {
 // guarded tells the stories; each leaves fresh guards behind.
 func (r *rig) guarded() {
 	r.scenario("guard: its refusal is served by the second choice, byte for byte", refusedIsServedElsewhere)
+	r.scenario("guard: a class is what the gateway says", classIsTheGateways)
 	r.scenario("guard: two refusals are the client's answer", refusedTwice)
 	r.scenario("guard: overload costs one re-route at most and nothing else", overloadIsTold)
 	r.scenario("guard: an agent that ends under load costs no request", drainedUnderLoad)
@@ -282,6 +291,29 @@ func (r *rig) sawBody(body []byte) (workers []string) {
 	return workers
 }
 
+func classIsTheGateways(r *rig) {
+	for _, c := range []struct {
+		says, forged string
+		want         string
+	}{
+		{"p0", "2", "p0"},
+		{"p2", "0", "p2"},
+		{"", "0", "p1"},
+	} {
+		before := r.work(c.want)
+		headers := []string{"x-vllm-priority", c.forged}
+		if c.says != "" {
+			headers = append(headers, "x-class", c.says)
+		}
+		if a := r.chat(r.t.Context(), talk(7050, 3000).ask(), false, headers...); a.err() != nil {
+			r.t.Error(a.err())
+		}
+		if n := r.work(c.want) - before; n != 1 {
+			r.t.Errorf("%+v: %d requests of %s", c, n, c.want)
+		}
+	}
+}
+
 func refusedTwice(r *rig) {
 	for _, f := range r.fronts[:4] {
 		f.guard.Drain()
@@ -329,10 +361,10 @@ func overloadIsTold(r *rig) {
 	r.renew(r.fronts[:4]...)
 }
 
-// work is how many requests the guards have seen the end of.
-func (r *rig) work() (n int) {
+// work is how many requests with these labels the guards have seen the end of.
+func (r *rig) work(labels ...string) (n int) {
 	for _, f := range r.fronts[:4] {
-		n += f.count("requests_total")
+		n += f.count("requests_total", labels...)
 	}
 	return n
 }
@@ -382,7 +414,7 @@ func leaveTheGuard(r *rig) {
 	stream := func(ctx context.Context, i int) *http.Request {
 		body := talk(uint64(7200+i), 5000).ask().body(true, 4000)
 		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, r.proxy.ClientURL+chatPath, bytes.NewReader(body))
-		req.Header.Set(classHeader, "2") // waits for longer than this takes
+		req.Header.Set("x-class", "p2") // waits for longer than this takes
 		return req
 	}
 	for _, w := range r.fleet.Workers {
