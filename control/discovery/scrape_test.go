@@ -87,7 +87,7 @@ func TestARecordedPageOfTwoRanksIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Load{
-		StartedMillis: 1_795_968_827_490, Progress: 700 + 7, Known: true,
+		StartedMillis: 1_795_968_827_490, Progress: 700 + 7, PromptTokens: 700, Known: true,
 		Facts: Facts{CapacityTokens: 2 * 6400, BlockTokens: 32, Caching: CachingOn},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
