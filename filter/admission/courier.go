@@ -103,7 +103,7 @@ func (g *Gate) installMore(now int64) {
 		Sent: in.sent, Until: last(h.DurationMillis), Floor: last(h.FloorMillis),
 	}
 	in.sent = 0
-	if g.editLease(func(l *lease) { next.Usage = l.Usage; *l = next }) && in.grew {
+	if g.editLease(func(l *lease) { next.Usage, next.Queue = l.Usage, l.Queue; *l = next }) && in.grew {
 		in.grew = false
 		g.wakeAll(now)
 	}
@@ -195,7 +195,7 @@ func (g *Gate) AppendUsage(b []byte, now int64) []byte {
 	if !g.on || process == 0 {
 		return b
 	}
-	if !g.editLease(func(l *lease) { l.Usage++ }) {
+	if !g.editLease(func(l *lease) { l.Usage, l.Queue = l.Usage+1, g.queue }) {
 		return b
 	}
 	held := &g.lease

@@ -68,6 +68,7 @@ type Gate struct {
 	bypass  *tenant
 	active  []byte // as last seen
 	queue   uint32 // this VM's shared queue, 0 none
+	toldAt  int64  // when the courier was last told of a request that waits
 	ready   bool   // it is registered by the newest plugin context
 
 	cell    poolCell
@@ -153,7 +154,8 @@ func (g *Gate) configure(settings *policy.Admission) {
 	g.seen, g.on = settings, settings != nil
 	g.enforce, g.all = [256]bool{}, g.on
 	if !g.on {
-		return // requests under way still give back what they have
+		g.metrics.Slots([policy.Classes]uint64{}, [policy.Classes]uint64{}) // nobody counts any more
+		return                                                              // requests under way still give back what they have
 	}
 	g.settings = settings
 	g.metadata = metadataOf(settings)

@@ -6,13 +6,13 @@ import (
 	"github.com/warmpath/warmpath/shared/quota"
 )
 
-const leaseMagic = 0x314c5057 // "WPL1"
+const leaseMagic = 0x324c5057 // "WPL2"
 
 // lease is the gateway's lease: which one its cells hold and until when it
 // counts.
 //
 //	offset size
-//	0      4    magic "WPL1"
+//	0      4    magic "WPL2"
 //	4      1    flags, as in the LEASES section
 //	5      3    0
 //	8      8    term
@@ -21,6 +21,8 @@ const leaseMagic = 0x314c5057 // "WPL1"
 //	32     8    end, unix ns
 //	40     8    end of the floors, unix ns
 //	48     8    sequence of the last USAGE section
+//	56     4    shared queue that wakes the courier, 0 none
+//	60     4    0
 type lease struct {
 	magic              uint32
 	Flags              uint8
@@ -28,6 +30,8 @@ type lease struct {
 	Term, Sequence     uint64
 	Sent, Until, Floor int64
 	Usage              uint64
+	Queue              uint32
+	_                  uint32
 }
 
 func (l *lease) decode(b []byte) bool {

@@ -122,6 +122,7 @@ func (g *Gate) Enter(t *Ticket, owner Held, index uint8, bytes int, mayWait bool
 	g.entering = nil
 	switch {
 	case t.Waits():
+		g.tell(now) // the cells have it by now
 		return Waiting, quota.None
 	case t.known:
 		return Admitted, quota.None

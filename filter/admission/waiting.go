@@ -153,6 +153,24 @@ func (g *Gate) letOne(p *pool, now int64) bool {
 	return false
 }
 
+// letAll lets everybody go who waits: the pool turns nobody away any more.
+func (g *Gate) letAll(p *pool, now int64) {
+	until := abi.Now() + int64(sliceTime)
+	for _, q := range p.queues {
+		for q != nil && q.Len() > 0 && abi.Now() <= until {
+			t := q.Oldest().Owner.(*Ticket)
+			q.Take(&t.waiter)
+			p.waiting--
+			g.waitedForTenant(t, now)
+			if g.on {
+				g.takeSlot(t, nil, true, now)
+			}
+			g.admit(t, now)
+		}
+	}
+	g.publish(p, false, now)
+}
+
 // admit lets a request go that has waited.
 func (g *Gate) admit(t *Ticket, now int64) {
 	t.Waited = max(0, now-t.waiter.Arrived)
@@ -214,7 +232,9 @@ func (g *Gate) Tick(now int64, courier bool) {
 // tend is a pool's part of a tick.
 func (g *Gate) tend(p *pool, now int64) {
 	p.forgo()
-	if p.waiting > 0 {
+	if p.waiting > 0 && !g.refuses(p.index) {
+		g.letAll(p, now)
+	} else if p.waiting > 0 {
 		g.expire(p, now)
 		p.unblock()
 		if p.waiting > 0 {
@@ -244,19 +264,38 @@ func (g *Gate) register() {
 // did it before is going.
 func (g *Gate) Rearm() { g.ready = false }
 
-// Woken is called when this VM's queue has a message.
-func (g *Gate) Woken(queue uint32, now int64) {
+// Woken is called when this VM's queue has messages. It tells whether one of them
+// was for the courier: control should hear that somebody waits.
+func (g *Gate) Woken(queue uint32, now int64) (tell bool) {
 	if queue != g.queue {
-		return
+		return false
 	}
 	for range 1024 {
-		if _, status := abi.Dequeue(queue, &g.scratch); status != abi.OK {
+		message, status := abi.Dequeue(queue, &g.scratch)
+		if status != abi.OK {
 			break
 		}
+		tell = tell || len(message) == len(tellMessage)
 	}
 	g.metrics.Inc(metrics.QueueWakes, metrics.WakesTaken)
 	g.Refresh(now)
 	for _, p := range g.used {
 		g.freed(p, now)
+	}
+	return tell
+}
+
+// tellMessage is what the courier is told when a request has begun to wait. What
+// VMs tell each other about slots is longer.
+var tellMessage = []byte("wait")
+
+// tellEvery is the most often that a VM tells the courier.
+const tellEvery = 20 * time.Millisecond
+
+// tell has the courier tell control soon that a request has begun to wait here.
+func (g *Gate) tell(now int64) {
+	if g.lease.Queue != 0 && now-g.toldAt >= int64(tellEvery) {
+		g.toldAt = now
+		abi.Enqueue(g.lease.Queue, tellMessage)
 	}
 }

@@ -84,6 +84,18 @@ func (c *Courier) startBatch(now int64) {
 	}
 }
 
+// Hurry sends a batch as soon as may be: a request has begun to wait for what
+// control may grant.
+func (c *Courier) Hurry(now int64) {
+	if !c.lease.held {
+		return
+	}
+	c.lease.looked = false
+	c.batch.sooner = leastInterval
+	c.startBatch(now)
+	c.pace()
+}
+
 // batchInterval is the least time between two batches: the configured one, or
 // less when control asks for it, as somebody waits for a lease.
 func (c *Courier) batchInterval() time.Duration {
@@ -252,6 +264,7 @@ func (c *Courier) consume(a wire.Acked) {
 
 func (c *Courier) batchFailed(now int64) {
 	c.metrics.Inc(metrics.BatchFailures, 0)
+	c.batch.sooner = 0
 	c.batch.notBefore = now + int64(c.backoff(uint(min(c.batch.failures, 10))))
 	c.batch.failures++
 }

@@ -177,9 +177,10 @@ func (c *Courier) work(now int64) {
 	c.metrics.Slice(uint64(max(0, abi.Now()-now)) / 1000)
 }
 
-// pace shortens the tick while work waits, and restores it after.
+// pace shortens the tick while work waits, or control wants to hear soon, and
+// restores it after.
 func (c *Courier) pace() {
-	busy := c.lease.held && (c.update.frame != nil || c.resync.active && !c.poll.open || c.sweep.active)
+	busy := c.lease.held && (c.update.frame != nil || c.resync.active && !c.poll.open || c.sweep.active || c.batch.sooner > 0)
 	if busy == c.busy {
 		return
 	}

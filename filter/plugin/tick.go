@@ -20,10 +20,14 @@ func (p *Plugin) OnTick() {
 }
 
 // OnQueueReady is how another VM says that a request which waits here may have
-// a slot now.
+// a slot now, or, to the courier, that one has begun to wait.
 func (p *Plugin) OnQueueReady(queue uint32) {
 	p.vm.current = p.id
-	if p.gate != nil {
-		p.gate.Woken(queue, abi.Now())
+	if p.gate == nil {
+		return
+	}
+	now := abi.Now()
+	if p.gate.Woken(queue, now) {
+		p.deployment.courier.Hurry(now)
 	}
 }

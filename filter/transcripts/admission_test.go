@@ -271,6 +271,63 @@ func TestBatchesComeSoonerWhileControlAsksForIt(t *testing.T) {
 	}
 }
 
+// TestControlHearsAtOnceOfTheFirstWhoWaits: a tenant's first request waits for
+// its lease. The courier is in another VM, which doesn't wait for its tick.
+func TestControlHearsAtOnceOfTheFirstWhoWaits(t *testing.T) {
+	p := start(t, modules.full, `{}`, 2)
+	c := p.control
+	c.leases.settings = limited
+	c.leases.slots(3, 3, 3, 3)
+	c.leases.tenants[1] = wire.Lease{Tenant: 1, Pool: wire.AnyPool, Class: wire.AnyClass, Slots: 2, Requests: wire.NoCredit, Tokens: wire.NoCredit}
+	c.changed()
+	p.advance(2 * time.Second)
+	for vm := range 2 {
+		delete(c.leases.tenants, 1)
+		p.advance(time.Second) // the tenant has no lease any more
+		c.leases.tenants[1] = wire.Lease{Tenant: 1, Pool: wire.AnyPool, Class: wire.AnyClass, Slots: 2, Requests: wire.NoCredit, Tokens: wire.NoCredit}
+		x := p.send(vm, post("/v1/chat/completions", "x-tenant", "small"), chat("m", 500, "first"), 0)
+		if x.out.Request != nil {
+			t.Fatal("it has not waited: the test tests nothing")
+		}
+		p.advance(70 * time.Millisecond) // 50 at least are between two batches
+		if x.out.Request == nil {
+			t.Errorf("in VM %d the request waits still", vm)
+		}
+		x.Close()
+		p.advance(12 * time.Second) // the tenant is idle
+	}
+}
+
+// TestAdmissionThatIsSwitchedOffLeavesNoGauge: with requests in use and waiting
+// at that moment.
+func TestAdmissionThatIsSwitchedOffLeavesNoGauge(t *testing.T) {
+	p := start(t, modules.full, `{}`, 1)
+	p.control.leases.settings = limited
+	p.control.leases.slots(1, 1, 1, 1)
+	p.control.changed()
+	p.advance(time.Second)
+	var open []*exchange
+	for range 2 {
+		open = append(open, p.send(0, post("/v1/chat/completions"), chat("m", 500, "off"), 0))
+	}
+	p.advance(time.Second)
+	if used, waiting := p.counter("slots_in_use.p1"), p.counter("queue_waiting.p1"); used != 1 || waiting != 1 {
+		t.Fatalf("%d in use, %d waiting", used, waiting)
+	}
+	p.control.leases.settings = ""
+	p.control.changed()
+	p.advance(3 * time.Second)
+	if used, waiting := p.counter("slots_in_use.p1"), p.counter("queue_waiting.p1"); used != 0 || waiting != 0 {
+		t.Errorf("%d in use, %d waiting after admission was switched off", used, waiting)
+	}
+	if open[1].out.Request == nil {
+		t.Error("who waited then waits for ever")
+	}
+	for _, x := range open {
+		x.Close()
+	}
+}
+
 // playAlone is play without an explorer.
 func (a *admissions) playAlone() {
 	vm := a.rng.IntN(len(a.fleet.Workers))
