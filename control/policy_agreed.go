@@ -276,6 +276,7 @@ func notAgreed(err error) error {
 
 // documentsLoop reads the documents as soon as they can be read, and follows them.
 func (s *Service) documentsLoop(ctx context.Context) {
+	begin := time.Now()
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for before := ""; ; {
@@ -288,7 +289,7 @@ func (s *Service) documentsLoop(ctx context.Context) {
 		if err == nil {
 			break
 		}
-		if text := err.Error(); text != before {
+		if text := err.Error(); text != before && time.Since(begin) > time.Second {
 			s.log.Info("waiting for the other replicas", "err", err)
 			before = text
 		}

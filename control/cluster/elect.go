@@ -34,6 +34,8 @@ func (c *Cluster) elect(ctx context.Context, h Handlers) {
 		if !c.look(ctx, every) {
 			next = min(soon, every)
 			soon *= 2
+		} else if c.seat.alone && c.Leads() {
+			next = aloneLook
 		}
 		c.tell(h)
 		again := time.NewTimer(next)
@@ -52,6 +54,9 @@ func (c *Cluster) elect(ctx context.Context, h Handlers) {
 
 // firstLook is how long after a look that failed the second one is; from then on it takes longer.
 const firstLook = 10 * time.Millisecond
+
+// aloneLook is how often a replica looks at a lease that nobody else can take.
+const aloneLook = time.Minute
 
 // look reads the key and writes it where this replica may, each within a time. It tells whether the
 // key has been seen at all.

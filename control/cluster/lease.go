@@ -24,6 +24,9 @@ import (
 // clockMargin is the part of a duration by which the rates of clocks may differ.
 const clockMargin = 50
 
+// forever is the lease of who is alone.
+const forever = 100 * 365 * 24 * time.Hour
+
 // record is the value of the key, JSON.
 type record struct {
 	Replica
@@ -109,6 +112,9 @@ func (s *seat) wrote(revision uint64, value []byte, sent, now time.Time) error {
 	}
 	s.term = s.holder.Term
 	length := s.length - s.length/clockMargin
+	if s.alone {
+		length = forever
+	}
 	s.until, s.wall = sent.Add(length), sent.Round(0).Add(length)
 	return nil
 }
