@@ -166,6 +166,10 @@ bench-routing: ## Play every workload under every routing rule in virtual time (
 bench-choose: ## Measure one routing decision natively, in V8 and in wazero (JSON)
 	@$(GO) run ./integration/benchrouting $(BENCH)
 
+.PHONY: bench-delays
+bench-delays: wasm ## Measure how late gateways know of dispatches and reports, for warmpath sim --delays (JSON)
+	@$(GO) run ./integration/benchdelays $(BENCH)
+
 .PHONY: bench-table
 bench-table: ## Compare pages in shared data with a table per VM (BENCH=--quick); BENCH=-figures: page gets, tokens per MB (JSON)
 	@$(GO) run ./integration/benchtable $(BENCH)

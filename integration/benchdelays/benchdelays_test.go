@@ -1,0 +1,31 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/sim/virtual"
+)
+
+func TestTheSimulatorReadsWhatIsMeasured(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "delays.json")
+	text, err := json.Marshal(delays{ReportEvery: 500, Report: 218.2, Event: 41, Prediction: 180.9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := virtual.DefaultDelays()
+	want.ReportEvery, want.Report = 500*time.Millisecond, 218200*time.Microsecond
+	want.Event, want.Prediction = 41*time.Millisecond, 180900*time.Microsecond
+	if got, err := virtual.ReadDelays(path); err != nil || got != want {
+		t.Errorf("%+v, want %+v: %v", got, want, err)
+	}
+	if _, err := virtual.ReadDelays("measured.json"); err != nil {
+		t.Error(err)
+	}
+}

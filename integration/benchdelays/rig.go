@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warmpath/warmpath/control"
+	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/gateway"
+	"github.com/warmpath/warmpath/shared/table"
+	"github.com/warmpath/warmpath/sim/engine"
+	"github.com/warmpath/warmpath/sim/live"
+)
+
+// scrapeEvery is the time between two looks at an engine's metrics, the control service's default.
+const scrapeEvery = 500 * time.Millisecond
+
+// rig is a whole system.
+type rig struct {
+	fleet    *live.Fleet
+	gateways []*gateway.Gateway
+	services errgroup.Group
+	cancel   context.CancelFunc
+}
+
+func startRig(ctx context.Context, module string) (r *rig, err error) {
+	code, err := os.ReadFile(module)
+	if err != nil {
+		return nil, fmt.Errorf("read the module (make wasm builds it): %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r = &rig{cancel: cancel}
+	defer func() {
+		if err != nil {
+			r.stop()
+		}
+	}()
+	params := engine.DefaultParams()
+	if r.fleet, err = live.StartFleet(2, live.Config{Engine: params}); err != nil {
+		return nil, err
+	}
+	var workers []discovery.Spec
+	for _, address := range r.fleet.Addresses() {
+		workers = append(workers, discovery.Spec{
+			Address: address, Pool: "default", MaxRunning: params.MaxRunning, QueueLimit: params.MaxQueued,
+			CapacityTokens: params.CapacityTokens(), BlockTokens: engine.BlockTokens,
+		})
+	}
+	service, err := control.New(control.Config{
+		Listen: "127.0.0.1:0", Workers: workers, Health: discovery.HealthConfig{Metrics: scrapeEvery}, Logger: slog.New(slog.DiscardHandler),
+		Policy: []byte(`{"pools":[{"name":"default","models":["*"],"mode":"route","policy":{"name":"cost"}}]}`),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the control service: %w", err)
+	}
+	r.services.Go(func() error { return service.Run(ctx) })
+	select {
+	case <-service.Ready():
+	case <-time.After(patience):
+		return nil, errors.New("the control service did not become ready")
+	}
+	for i := range 2 {
+		g, err := r.startGateway(ctx, i, code, service.URL())
+		if err != nil {
+			return nil, err
+		}
+		r.gateways = append(r.gateways, g)
+	}
+	for _, g := range r.gateways {
+		if _, err := until(ctx, "the first table of a gateway", time.Now(), func() bool {
+			value, _, _ := g.Host().SharedData(vmID, keys.Meta())
+			meta, err := table.DecodeMeta(value)
+			return err == nil && meta.Ready
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *rig) startGateway(ctx context.Context, i int, module []byte, control string) (*gateway.Gateway, error) {
+	endpoints, err := gateway.NewEndpoints("default", r.fleet.Addresses()...)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := json.Marshal(map[string]any{"gateway": fmt.Sprintf("gw-%d", i+1), "control": map[string]string{"cluster": "control"}})
+	if err != nil {
+		return nil, err
+	}
+	g, err := gateway.New(ctx, gateway.Config{
+		Listen: "127.0.0.1:0", Module: module, Plugin: plugin, Endpoints: endpoints, Clusters: map[string][]string{"control": {control}},
+		VMs: 1, DrainTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start gateway %d: %w", i+1, err)
+	}
+	r.services.Go(func() error { return g.Run(ctx) })
+	return g, nil
+}
+
+func (r *rig) stop() {
+	r.cancel()
+	_ = r.services.Wait() // they were told to
+	if r.fleet != nil {
+		_ = r.fleet.Close()
+	}
+}
