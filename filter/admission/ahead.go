@@ -2,6 +2,7 @@ package admission
 
 import (
 	"math"
+	"time"
 
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/quota"
@@ -48,8 +49,15 @@ func (g *Gate) plentiful(p *pool, now int64) bool {
 	return g.inForce(a.term, a.sequence, now)
 }
 
-// inForce tells whether a lease is the one that counts now.
+// ahead is trusted for so long after a tick. Rows live longer: a VM that stood
+// still may have been taken for dead, and what it had booked be others'.
+const trustTick = time.Second
+
+// inForce tells whether a lease is the one that counts now, and this VM's word.
 func (g *Gate) inForce(term, sequence uint64, now int64) bool {
+	if now-g.tickedAt > int64(trustTick) || now < g.tickedAt {
+		return false
+	}
 	g.readLease(now)
 	return term == g.lease.Term && sequence == g.lease.Sequence && g.lease.level(now) == quota.Leased
 }

@@ -60,16 +60,17 @@ type Gate struct {
 
 	metadata string // path of the property with the tenant
 
-	lease   lease
-	leaseAt int64 // unix ns of the last look at it
-	pools   [256]*pool
-	used    []*pool
-	tenants map[uint16]*tenant
-	bypass  *tenant
-	active  []byte // as last seen
-	queue   uint32 // this VM's shared queue, 0 none
-	toldAt  int64  // when the courier was last told of a request that waits
-	ready   bool   // it is registered by the newest plugin context
+	lease    lease
+	leaseAt  int64 // unix ns of the last look at it
+	pools    [256]*pool
+	used     []*pool
+	tenants  map[uint16]*tenant
+	bypass   *tenant
+	active   []byte // as last seen
+	queue    uint32 // this VM's shared queue, 0 none
+	tickedAt int64  // the last tick, unix ns
+	toldAt   int64  // when the courier was last told of a request that waits
+	ready    bool   // it is registered by the newest plugin context
 
 	cell    poolCell
 	tenancy tenantCell

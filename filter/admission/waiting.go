@@ -214,6 +214,7 @@ func (g *Gate) expire(p *pool, now int64) {
 // Tick expires waits and lets in whom no wake-up has reached.
 func (g *Gate) Tick(now int64, courier bool) {
 	g.Refresh(now)
+	g.tickedAt = now
 	if !g.on && len(g.used) == 0 {
 		return
 	}
