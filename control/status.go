@@ -65,7 +65,7 @@ func (s *Service) Status() api.Status {
 	for _, g := range s.gateways.List(now) {
 		out.Gateways = append(out.Gateways, api.Gateway{
 			Name: g.Name, Nonce: strconv.FormatUint(g.Nonce, 16), Age: age(now, g.LastSeen), TableEpoch: g.Epoch, TableVersion: g.Version,
-			InFlight: g.InFlight, VMs: g.LiveRows, FailedBatches: g.FailedBatches,
+			InFlight: g.InFlight, VMs: g.LiveRows, FailedBatches: g.FailedBatches, Elsewhere: g.Elsewhere,
 		})
 	}
 	return out

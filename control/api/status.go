@@ -265,6 +265,8 @@ type Gateway struct {
 	InFlight      int     `json:"in_flight"`
 	VMs           int     `json:"vms"`
 	FailedBatches uint64  `json:"failed_batches"`
+	// Elsewhere: it reports to another replica, whose table's position this is.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // Table is the published table in the status.

@@ -161,12 +161,13 @@ func join(t *testing.T, workers *floor, control func(gateway int) []string, addr
 // leased returns once every gateway admits by a lease of control's.
 func (f *fleet) leased() {
 	f.t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(2 * time.Minute)
 	for _, g := range f.gateways {
 		for f.metric(g, "warmpath_admission_level") == 0 || f.metric(g, "warmpath_leases_installed") < 4 {
 			_, _ = f.send(context.Background(), g, "", 0)
 			if time.Now().After(deadline) {
-				f.t.Fatalf("%s has no lease", g.url)
+				f.t.Fatalf("%s has no lease: level %v, %v leases came, %v batches failed", g.url,
+					f.metric(g, "warmpath_admission_level"), f.metric(g, "warmpath_leases_installed"), f.metric(g, "warmpath_batch_failures"))
 			}
 			<-time.After(100 * time.Millisecond)
 		}

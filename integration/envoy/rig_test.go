@@ -116,6 +116,32 @@ func (r *rig) startControl() {
 	if r.control != nil {
 		return
 	}
+	config := r.controlConfig()
+	config.Listen = r.controlAddress
+	service, err := control.New(config)
+	if err != nil {
+		r.t.Fatalf("start the control service: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- service.Run(ctx) }()
+	r.control = service
+	r.stopControl = func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			r.t.Errorf("control service: %v", err)
+		}
+	}
+	select {
+	case <-service.Ready():
+	case <-time.After(20 * time.Second):
+		r.t.Fatal("the control service is not ready after 20 s")
+	}
+}
+
+// controlConfig is the shipped configuration with the workers of this run.
+func (r *rig) controlConfig() control.Config {
+	r.t.Helper()
 	config, err := control.LoadConfig(r.examplePath("control.yaml"))
 	if err != nil {
 		r.t.Fatal(err)
@@ -139,26 +165,7 @@ func (r *rig) startControl() {
 	if r.policy == "" {
 		config.PolicyFile = r.examplePath("policy.yaml")
 	}
-	config.Listen = r.controlAddress
-	service, err := control.New(config)
-	if err != nil {
-		r.t.Fatalf("start the control service: %v", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- service.Run(ctx) }()
-	r.control = service
-	r.stopControl = func() {
-		cancel()
-		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			r.t.Errorf("control service: %v", err)
-		}
-	}
-	select {
-	case <-service.Ready():
-	case <-time.After(20 * time.Second):
-		r.t.Fatal("the control service is not ready after 20 s")
-	}
+	return config
 }
 
 func (r *rig) killControl() {
