@@ -36,7 +36,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	t := &natsTransport{cfg: cfg, done: make(chan struct{}), connected: make(chan struct{}, 1)}
+	t := &natsTransport{cfg: cfg, done: make(chan struct{})}
 	if err := t.open(ctx); err != nil {
 		t.Close()
 		return nil, err
@@ -53,13 +53,12 @@ type natsTransport struct {
 	conn   *nats.Conn
 	js     jetstream.JetStream
 
-	kv        atomic.Pointer[bucket] // nil until it exists
-	problem   atomic.Pointer[string] // why not
-	dropped   atomic.Uint64
-	connected chan struct{}
-	done      chan struct{}
-	closing   sync.Once
-	group     sync.WaitGroup
+	kv      atomic.Pointer[bucket] // nil until it exists
+	problem atomic.Pointer[string] // why not
+	dropped atomic.Uint64
+	done    chan struct{}
+	closing sync.Once
+	group   sync.WaitGroup
 }
 
 // bucket is the KV bucket of the documents.
@@ -109,7 +108,25 @@ func (t *natsTransport) open(ctx context.Context) error {
 	}
 	why := "looking for a majority of NATS servers"
 	t.problem.Store(&why)
+	if t.cfg.Servers() == 1 {
+		// Nobody else is needed, so what is wrong is wrong for good.
+		return t.take(ctx)
+	}
 	t.group.Go(func() { t.prepare(context.WithoutCancel(ctx)) })
+	return nil
+}
+
+// take takes the bucket into use.
+func (t *natsTransport) take(ctx context.Context) error {
+	kv, err := t.bucket(ctx)
+	if err == nil && t.server != nil {
+		err = t.server.made()
+	}
+	if err != nil {
+		return err
+	}
+	t.kv.Store(&bucket{kv})
+	t.problem.Store(nil)
 	return nil
 }
 
@@ -144,13 +161,8 @@ func (t *natsTransport) prepare(ctx context.Context) {
 		}
 	})
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		kv, err := t.bucket(ctx)
-		if err == nil {
-			t.kv.Store(&bucket{kv})
-			t.problem.Store(nil)
-			return
-		}
-		if ctx.Err() != nil {
+		err := t.take(ctx)
+		if err == nil || ctx.Err() != nil {
 			return
 		}
 		why := bucketProblem(err)
@@ -183,6 +195,9 @@ func (t *natsTransport) bucket(ctx context.Context) (jetstream.KeyValue, error) 
 	}
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, err
+	}
+	if t.server != nil && !t.server.forgets && t.server.mark.Documents {
+		return nil, Problem{"embedded.store_dir", t.server.store + " had documents, and the server can't read them", "restore it from a copy, or move it away to begin anew: nothing was changed in it"}
 	}
 	kv, err = t.js.CreateKeyValue(ctx, cfg)
 	if tooFewServers(err) && t.server == nil {

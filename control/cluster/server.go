@@ -25,6 +25,8 @@ type inside struct {
 	forgets   bool   // its store is in memory
 	temporary string // a directory to remove at the end
 	word      string // that clients say, empty for none
+	store     string // the directory, empty when it forgets
+	mark      *storeMark
 }
 
 // startServer starts the server inside.
@@ -46,6 +48,16 @@ func startServer(cfg *Config) (*inside, error) {
 			return nil, Problem{"embedded.store_dir", fmt.Sprintf("the NATS server inside needs a directory: %v", err), "name one with nats.embedded.store_dir, or let the directory for temporary files be written"}
 		}
 		in.temporary = options.StoreDir
+	}
+	if !in.forgets {
+		var err error
+		if in.mark, err = checkStore(cfg); err == nil {
+			err = in.mark.write(e.StoreDir)
+		}
+		if err != nil {
+			return nil, err
+		}
+		in.store = e.StoreDir
 	}
 	if err := in.listeners(cfg, options); err != nil {
 		in.stop()
@@ -182,3 +194,12 @@ func (l *serverLog) Debugf(string, ...any) {}
 
 // Tracef implements server.Logger.
 func (l *serverLog) Tracef(string, ...any) {}
+
+// made notes that the store has documents.
+func (in *inside) made() error {
+	if in.forgets || in.mark.Documents {
+		return nil
+	}
+	in.mark.Documents = true
+	return in.mark.write(in.store)
+}
