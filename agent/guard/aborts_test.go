@@ -118,7 +118,7 @@ func (w *patient) SetReadDeadline(time.Time) error { w.cancel(); return nil }
 // A hundred thousand clients leave in every phase: in the middle of their bodies, in
 // the queue, before the answer, within it, or not at all. Nothing is left of them.
 func TestAHundredThousandAbortsLeaveNothing(t *testing.T) {
-	const requests, crowd = 100_000, 160
+	const requests, crowd = aborts, 160
 	synctest.Test(t, func(t *testing.T) {
 		engine := &fickle{}
 		limits := Limits{MaxRunning: 64, EngineQueue: 4, QueueRequests: 150, QueueBytes: 4 << 20}
