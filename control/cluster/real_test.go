@@ -153,7 +153,7 @@ func TestAStoreOfSomethingElseIsRefused(t *testing.T) {
 	c.Close()
 	routes := free(t, 3)
 	for what, cfg := range map[string]Config{
-		"written by a server alone": {Name: "a", Embedded: Embedded{StoreDir: dir, ClusterListen: routes[0], Routes: routes}},
+		"written by a server alone":  {Name: "a", Embedded: Embedded{StoreDir: dir, ClusterListen: routes[0], Routes: routes}},
 		`is the store of "warmpath"`: {Name: "a", Prefix: "other", Embedded: Embedded{StoreDir: dir}},
 	} {
 		if c, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), what) {
