@@ -490,6 +490,11 @@ func TestADrainEndsWhoWaitsAndLeavesWhoRuns(t *testing.T) {
 		send(waits)
 	}
 	f.until("three wait", func() bool { return f.Waiting() == 3 })
+	f.until("both answers have begun", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.gate.prefill.pending == 0
+	})
 	f.Drain()
 	for range 3 {
 		if e := <-waits; e.status != 503 {
