@@ -14,7 +14,9 @@ import (
 
 // chaos is a fleet whose network and processes do what they like: batches and answers are lost,
 // doubled and late, gateways are cut off, die, and are replaced, and the control service forgets
-// some or all. Clocks run at rates of their own. Requests outlive every lease.
+// some or all. Leaders change; the old one may stand still between taking a batch in and answering
+// it, and go on when there is a new one. Who was a gateway is written down a while after it was
+// first heard. Clocks run at rates of their own. Requests outlive every lease.
 //
 // What it checks at every take is the count that nobody in it can see: what is at the workers.
 //
@@ -49,6 +51,7 @@ type chaos struct {
 	term       uint64
 	dead       map[uint64]bool
 	known      map[uint64]string // the checkpoint: who was a gateway
+	joining    map[uint64]string // heard, and not in it yet
 	gateways   []*node
 	names      int
 	nonces     uint64
@@ -57,7 +60,11 @@ type chaos struct {
 	taken      int
 	released   int
 	restarts   int
-	granted    int // renewals
+	late       int // batches that a leader answered when there was another one
+	rates      bool
+	revived    bool   // a process came back that was thought to have ended
+	spent      uint64 // requests of the metered tenant
+	granted    int    // renewals
 	fullTime   int64
 	loss, dup  float64
 	checkpoint bool
@@ -65,8 +72,12 @@ type chaos struct {
 
 const (
 	millis   = int64(time.Millisecond)
-	capped   = 1 // the tenant with a limit of 3
 	uncapped = 0
+	capped   = 1 // the tenant with a limit of 3
+	metered  = 2 // the tenant with so many requests a minute, and so many at once
+	tenants  = 3
+
+	meteredRate, meteredBurst = 1200, 100
 )
 
 // node is a gateway's process as the path sees it.
@@ -83,8 +94,9 @@ type node struct {
 	sent        int64 // by its own clock
 	inUse       [policy.Classes]uint32
 	waiting     [policy.Classes]uint32
-	tenantUse   [2]uint32
-	tenantWait  [2]uint32
+	tenantUse   [tenants]uint32
+	tenantWait  [tenants]uint32
+	spent       uint64 // requests of the metered tenant
 	streams     []*stream
 }
 
@@ -134,13 +146,16 @@ func testAdmission(t testing.TB, text string) *policy.Admission {
 func newChaos(t testing.TB, seed uint64) *chaos {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	c := &chaos{
-		t: t, rng: rng, limit: uint32(5 + rng.IntN(40)), known: map[uint64]string{}, dead: map[uint64]bool{}, ofTenant: map[uint16]uint32{},
+		t: t, rng: rng, limit: uint32(5+rng.IntN(40)) * []uint32{1, 1, 1, 10}[rng.IntN(4)], known: map[uint64]string{}, joining: map[uint64]string{}, dead: map[uint64]bool{}, ofTenant: map[uint16]uint32{},
 		loss: rng.Float64() * 0.3, dup: rng.Float64() * 0.2, checkpoint: rng.IntN(3) > 0,
 	}
 	text, _ := json.Marshal(map[string]any{
 		"lease_ms": 500 + rng.IntN(2000), "max_partition_ms": 5000 + rng.IntN(10000), "max_stream_ms": 3_600_000,
 		"floor_share": rng.Float64() * 0.5, "level2": map[string]any{"slots": 0},
-		"tenants": map[string]any{"capped": map[string]any{"index": capped, "concurrency": 3}},
+		"tenants": map[string]any{
+			"capped":  map[string]any{"index": capped, "concurrency": 3},
+			"metered": map[string]any{"index": metered, "requests_per_minute": meteredRate, "burst_s": meteredBurst * 60 / meteredRate},
+		},
 	})
 	c.admission = testAdmission(t, string(text))
 	c.startControl()
@@ -150,6 +165,7 @@ func newChaos(t testing.TB, seed uint64) *chaos {
 	c.after(100*millis, c.tick)
 	c.after(500*millis, c.observe)
 	c.after(c.exp(5000*millis), c.mischief)
+	c.after(0, c.save)
 	return c
 }
 
@@ -166,6 +182,15 @@ func (c *chaos) startControl() {
 			c.ledger.Remember(name, nonce)
 		}
 	}
+}
+
+// save writes down who was heard, up to a second after it was.
+func (c *chaos) save() {
+	for nonce, name := range c.joining {
+		c.known[nonce] = name
+	}
+	clear(c.joining)
+	c.after(c.rng.Int64N(1000*millis), c.save)
 }
 
 func (c *chaos) startGateway(name string) {
@@ -206,22 +231,44 @@ func (c *chaos) batch(g *node) {
 		to := c.ledger
 		c.after(c.delay(), func() {
 			if to != c.ledger {
-				return // the connection was to a process that is gone
+				return // it knows that it leads no more
 			}
-			leases, err := c.ledger.Renew(g.name, usage, c.now, nil)
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			c.known[g.nonce] = g.name
-			c.checkDebits()
-			if len(leases) == 0 || c.lost(g) {
+			if _, ok := c.known[g.nonce]; !ok && c.checkpoint {
+				c.joining[g.nonce] = g.name
 				return
 			}
-			c.granted++
-			c.after(c.delay(), func() { c.answer(g, leases, sequence, sent) })
+			c.after(c.standstill(), func() { c.renew(to, g, usage, sequence, sent) })
 		})
 	}
 	c.after(g.wait(250*millis), func() { c.again(g, sequence) })
+}
+
+// standstill is how long a leader takes to answer: sometimes another one has its place by then.
+func (c *chaos) standstill() int64 {
+	if c.rng.IntN(30) == 0 {
+		return c.exp(1500 * millis)
+	}
+	return 0
+}
+
+// renew has a ledger, which may be the one of a leader before, answer a batch.
+func (c *chaos) renew(ledger *Ledger, g *node, usage []byte, sequence uint64, sent int64) {
+	if ledger.gateways[g.nonce] == nil && g.lease.Term == ledger.Term() {
+		c.revived = true
+	}
+	leases, err := ledger.Renew(g.name, usage, c.now, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if ledger != c.ledger {
+		c.late++
+	}
+	c.checkDebits()
+	if len(leases) == 0 || c.lost(g) {
+		return
+	}
+	c.granted++
+	c.after(c.delay(), func() { c.answer(g, leases, sequence, sent) })
 }
 
 func (c *chaos) again(g *node, sequence uint64) {
@@ -260,11 +307,18 @@ func (c *chaos) usage(g *node) []byte {
 		b = wire.AppendUsed(b, &wire.Used{Tenant: wire.WholeClass, Class: uint8(class), InUse: g.inUse[class], Waiting: g.waiting[class]})
 	}
 	b = wire.AppendUsed(b, &wire.Used{Tenant: wire.WholeClass, Class: wire.AnyClass, InUse: total, Slots: g.lease.Held(0, now)})
-	credit, _ := g.lease.Tenant(capped, now)
-	if g.tenantUse[capped] > 0 || g.tenantWait[capped] > 0 || credit.Slots > 0 {
-		b = wire.AppendUsed(b, &wire.Used{
-			Tenant: capped, Pool: wire.AnyPool, Class: wire.AnyClass, InUse: g.tenantUse[capped], Waiting: g.tenantWait[capped], Slots: credit.Slots,
-		})
+	for _, t := range []uint16{capped, metered} {
+		credit, known := g.lease.Tenant(t, now)
+		if g.tenantUse[t] == 0 && g.tenantWait[t] == 0 && !known {
+			continue
+		}
+		used := wire.Used{
+			Tenant: t, Pool: wire.AnyPool, Class: wire.AnyClass, InUse: g.tenantUse[t], Waiting: g.tenantWait[t], Slots: credit.Slots,
+		}
+		if t == metered {
+			used.Requests = g.spent
+		}
+		b = wire.AppendUsed(b, &used)
 	}
 	for class := range g.waiting {
 		g.waiting[class] = 0
@@ -279,17 +333,17 @@ func (c *chaos) arrive(g *node) {
 		return
 	}
 	c.after(c.exp(40*millis), func() { c.arrive(g) })
-	class, tenant := c.rng.IntN(policy.Classes), uint16(c.rng.IntN(2))
+	class, tenant := c.rng.IntN(policy.Classes), uint16(c.rng.IntN(tenants))
 	now := c.clock(g)
 	grant, ok := g.lease.Pool(0, now)
 	var use Use
 	for i := range g.inUse {
 		use.Class[i].Slots = g.inUse[i]
 	}
-	if tenant == capped {
-		credit, known := g.lease.Tenant(capped, now)
-		if !known || g.tenantUse[capped] >= credit.Slots {
-			g.tenantWait[capped]++
+	if tenant != uncapped {
+		credit, known := g.lease.Tenant(tenant, now)
+		if !known || g.tenantUse[tenant] >= credit.Slots || tenant == metered && g.spent >= credit.Requests {
+			g.tenantWait[tenant]++
 			return
 		}
 	}
@@ -299,6 +353,11 @@ func (c *chaos) arrive(g *node) {
 	}
 	g.inUse[class]++
 	g.tenantUse[tenant]++
+	if tenant == metered {
+		g.spent++
+		c.spent++
+		c.checkRate()
+	}
 	c.atWorkers++
 	c.ofTenant[tenant]++
 	c.taken++
@@ -337,7 +396,11 @@ func (c *chaos) leave(s *stream) {
 func (c *chaos) mischief() {
 	c.after(c.exp(5000*millis), c.mischief)
 	g := c.gateways[c.rng.IntN(len(c.gateways))]
-	switch c.rng.IntN(6) {
+	what := c.rng.IntN(6)
+	if c.rates {
+		what = 0
+	}
+	switch what {
 	case 0, 1: // cut off, sometimes for longer than max_partition
 		until := c.now + c.exp(10_000*millis)
 		for _, other := range c.gateways {
@@ -397,9 +460,12 @@ func (c *chaos) observe() {
 
 // checkDebits: unexpired grants, floors and what is in use never exceed the limit. After a restart
 // the debits may be too much, but never what they stand for; so while the ledger counts a process
-// that has ended (a late report brings one back), and when one of several silent gateways comes
-// back, whose common bound stays.
+// that has ended (a late report brings one back), when one of several silent gateways comes back,
+// whose common bound stays, and once one has come back whose successor's reports had ended it.
 func (c *chaos) checkDebits() {
+	if c.revived {
+		return
+	}
 	for nonce := range c.ledger.gateways {
 		if c.dead[nonce] {
 			return
@@ -411,6 +477,16 @@ func (c *chaos) checkDebits() {
 	}
 	if a := c.ledger.accounts[capped]; a != nil && a.debit > 3 && c.restarts == 0 {
 		c.t.Fatalf("%v: debits of %d of a tenant whose limit is 3", time.Duration(c.now), a.debit)
+	}
+}
+
+// checkRate: no more is spent than the burst and what has come in since. A process that dies may
+// take with it what it spent after its last report, and a new ledger begins with a full burst; so
+// where rates are judged, none does.
+func (c *chaos) checkRate() {
+	allowed := meteredBurst + meteredRate*float64(c.now)/60e9
+	if c.rates && float64(c.spent) > allowed+1 {
+		c.t.Fatalf("%v: %d requests, %.1f are allowed", time.Duration(c.now), c.spent, allowed)
 	}
 }
 
@@ -427,14 +503,33 @@ func TestTheLimitHoldsWhateverIsLostLateOrRestarted(t *testing.T) {
 	if testing.Short() {
 		runs = 100
 	}
-	taken, renewals, restarts, full := 0, 0, 0, int64(0)
+	taken, renewals, restarts, late, full := 0, 0, 0, 0, int64(0)
 	for seed := range uint64(runs) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			c := newChaos(t, seed)
 			c.run(60 * time.Second)
-			taken, renewals, restarts, full = taken+c.taken, renewals+c.granted, restarts+c.restarts, full+c.fullTime
+			taken, renewals, restarts, late, full = taken+c.taken, renewals+c.granted, restarts+c.restarts, late+c.late, full+c.fullTime
 		})
 	}
-	t.Logf("%d runs of a minute: %d taken, %d leases, %d restarts of control, full for %.0f %% of the time",
-		runs, taken, renewals, restarts, 100*float64(full)/float64(int64(runs)*60_000*millis))
+	t.Logf("%d runs of a minute: %d taken, %d leases, %d restarts of control, %d batches answered by a leader of before, full for %.0f %% of the time",
+		runs, taken, renewals, restarts, late, 100*float64(full)/float64(int64(runs)*60_000*millis))
+}
+
+func TestRatesHoldWhateverIsLostOrLate(t *testing.T) {
+	runs := uint64(100)
+	if testing.Short() {
+		runs = 20
+	}
+	spent, allowed := uint64(0), 0.0
+	for seed := range runs {
+		c := newChaos(t, seed)
+		c.rates, c.limit = true, 1000
+		c.ledger.SetCapacity(0, Capacity{Slots: c.limit, PrefillTokens: NoLimit})
+		c.run(60 * time.Second)
+		spent, allowed = spent+c.spent, allowed+meteredBurst+meteredRate
+	}
+	t.Logf("%.1f %% of what is allowed was spent", 100*float64(spent)/allowed)
+	if float64(spent) < 0.5*allowed {
+		t.Errorf("%d requests of %.0f", spent, allowed)
+	}
 }

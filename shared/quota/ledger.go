@@ -258,6 +258,7 @@ func (l *Ledger) gateway(name string, nonce uint64) *gateway {
 
 // report takes over what a gateway has in use.
 func (l *Ledger) report(g *gateway, u *wire.Usage, records []wire.Used, now int64) {
+	floorsOver := g.floorsOver
 	g.usage, g.heard, g.unknown, g.floorsOver, g.succeeded = u.Sequence, now, false, false, 0
 	for _, other := range l.gateways {
 		if other.name == g.name && other.born < g.born && now > other.expires+successorGrace {
@@ -276,6 +277,9 @@ func (l *Ledger) report(g *gateway, u *wire.Usage, records []wire.Used, now int6
 		h.inUse = 0
 		if current {
 			h.held, h.heldFloor = h.granted, h.floor
+		}
+		if floorsOver {
+			h.heldFloor = 0 // of a gateway that comes back: what it had of them is in use, or free
 		}
 		h.covered = false
 	}
