@@ -43,8 +43,7 @@ func startServer(cfg *Config) (*inside, error) {
 	}
 	if in.forgets {
 		var err error
-		// JetStream wants a directory even for what it keeps in memory.
-		if options.StoreDir, err = os.MkdirTemp("", "warmpath-nats-"); err != nil {
+		if options.StoreDir, err = temporary(); err != nil {
 			return nil, Problem{"embedded.store_dir", fmt.Sprintf("the NATS server inside needs a directory: %v", err), "name one with nats.embedded.store_dir, or let the directory for temporary files be written"}
 		}
 		in.temporary = options.StoreDir
@@ -78,6 +77,17 @@ func startServer(cfg *Config) (*inside, error) {
 		return nil, fmt.Errorf("start the NATS server inside (store %s): %w", options.StoreDir, fault)
 	}
 	return in, nil
+}
+
+// temporary makes the directory that JetStream wants even for what it keeps in memory. A container's
+// files may be read only, but for its shared memory.
+func temporary() (dir string, err error) {
+	for _, parent := range []string{"", "/dev/shm"} {
+		if dir, err = os.MkdirTemp(parent, "warmpath-nats-"); err == nil {
+			return dir, nil
+		}
+	}
+	return "", err
 }
 
 // listeners sets who may come in from outside.
@@ -116,8 +126,10 @@ func (in *inside) listeners(cfg *Config, o *server.Options) error {
 	if err != nil {
 		return fmt.Errorf("nats.embedded.cluster_listen: %w", err)
 	}
+	// All routes are given by the names that certificates are for: addresses that servers tell each
+	// other would not be.
 	o.Cluster = server.ClusterOpts{
-		Name: cfg.Prefix, Host: host, Port: serverPort(port), Advertise: e.Advertise, PoolSize: -1,
+		Name: cfg.Prefix, Host: host, Port: serverPort(port), Advertise: e.Advertise, NoAdvertise: true, PoolSize: -1,
 		TLSConfig: secured, TLSTimeout: tlsTimeout, ConnectRetries: 1 << 30, PingInterval: 2 * time.Second, MaxPingsOut: 2,
 	}
 	for _, r := range e.Routes {
