@@ -147,7 +147,7 @@ func (e *engine) events(ctx context.Context) {
 	}
 	if len(sources) > 1 {
 		e.warn("engine.data_parallel", e.name, fmt.Sprintf("%d data-parallel ranks behind one port, each with a cache of its own: a request may meet another rank than the one that holds its prefix", len(sources)),
-			"serve each rank on a port of its own (vLLM: one API server per rank, --data-parallel-hybrid-lb or external balancing) and list each as a worker")
+			"serve each rank on a port of its own (vLLM: instances without --data-parallel-size for a dense model, --data-parallel-external-lb for a mixture of experts) and list each as a worker")
 	}
 }
 
