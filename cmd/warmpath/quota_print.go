@@ -21,6 +21,7 @@ func printQuota(out io.Writer, q *api.Quota) error {
 	if q.Learning {
 		fmt.Fprintln(out, "learning: the control service has started anew; gateways keep what they have, and get no more")
 	}
+	var notes []string
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "POOL\tCLASS\tSHARE\tSLOTS\tIN USE\tWAITING\tOLDEST\tPREFILL TOKENS\tREFUSED\tTTFT P99\tOBJECTIVE")
 	for i := range q.Pools {
@@ -35,15 +36,18 @@ func printQuota(out io.Writer, q *api.Quota) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t\t%s\t%d\t\t\t%s\t\t\t\n", p.Name, mode, limit(p.Slots), p.Debit, limit(p.PrefillTokens))
 		if !p.Settled {
-			fmt.Fprintf(w, "%s\tunsettled: gateways of before the restart may hold slots\t\t\t\t\t\t\t\t\t\n", p.Name)
+			notes = append(notes, p.Name+": unsettled, gateways of before the restart may hold slots")
 		} else if p.Silent > 0 {
-			fmt.Fprintf(w, "%s\t%d slots are of gateways that are not heard\t\t\t\t\t\t\t\t\t\n", p.Name, p.Silent)
+			notes = append(notes, fmt.Sprintf("%s: %d slots are of gateways that are not heard", p.Name, p.Silent))
 		}
 	}
-	fmt.Fprintln(w, "\t\t\t\t\t\t\t\t\t\t")
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	for _, note := range notes {
+		fmt.Fprintln(out, note)
+	}
+	fmt.Fprintln(out)
 	if err := printTenants(out, q.Tenants); err != nil {
 		return err
 	}
