@@ -27,8 +27,8 @@ const (
 	// MaxRunning is how many requests the engine runs at a time.
 	MaxRunning = 8
 
-	// healthLimit is how long an engine may take to start; a minute on an idle
-	// machine with two cores.
+	// healthLimit is how long each rank of an engine may take to start; a minute on
+	// an idle machine with two cores.
 	healthLimit = 6 * time.Minute
 	// priority is the niceness of engines: tests and proxies go first.
 	priority = 10
@@ -40,6 +40,8 @@ type Options struct {
 	Model  *Model
 	Name   string // of its log
 	Blocks int    // of the prefix cache
+	// Ranks behind its one port, each with a cache of so many blocks; 0 is one.
+	Ranks int
 	// ReplayBatches is how many batches of events a replay can go back.
 	ReplayBatches int
 }
@@ -48,7 +50,7 @@ type Options struct {
 type Process struct {
 	Options
 	Address        string // 127.0.0.1:port, kept over a restart
-	Events, Replay string // tcp:// endpoints
+	Events, Replay string // tcp:// endpoints, of the first rank
 
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -61,12 +63,12 @@ func New(o Options) (*Process, error) {
 	p := &Process{Options: o}
 	var addresses [3]string
 	for i := range addresses {
-		listener, err := engines.Listen()
+		address, done, err := freePorts(max(1, o.Ranks))
 		if err != nil {
 			return nil, fmt.Errorf("find a port for the engine: %w", err)
 		}
-		defer listener.Close()
-		addresses[i] = listener.Addr().String()
+		defer done()
+		addresses[i] = address
 	}
 	p.Address, p.Events, p.Replay = addresses[0], "tcp://"+addresses[1], "tcp://"+addresses[2]
 	log, err := os.CreateTemp("", "engine-"+o.Name+"-*.log")
@@ -76,6 +78,38 @@ func New(o Options) (*Process, error) {
 	p.log = log.Name()
 	log.Close()
 	return p, nil
+}
+
+// freePorts takes n ports in a row, until done, and returns the address of the
+// first.
+func freePorts(n int) (address string, done func(), err error) {
+	var taken []net.Listener
+	done = func() {
+		for _, l := range taken {
+			l.Close()
+		}
+		taken = nil
+	}
+	for range 20 {
+		first, err := engines.Listen()
+		if err != nil {
+			return "", nil, err
+		}
+		taken = append(taken, first)
+		port := first.Addr().(*net.TCPAddr).Port
+		for len(taken) < n {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+len(taken)))
+			if err != nil {
+				break
+			}
+			taken = append(taken, l)
+		}
+		if len(taken) == n {
+			return first.Addr().String(), done, nil
+		}
+		done()
+	}
+	return "", nil, fmt.Errorf("no %d free ports in a row", n)
 }
 
 // Run starts the process, for the first time or again, and waits until it is
@@ -90,7 +124,7 @@ func (p *Process) Run(ctx context.Context) error {
 	cmd.Env = append(os.Environ(),
 		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1",
 		"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
-		"VLLM_SERVER_DEV_MODE=1",               // /reset_prefix_cache
+		"VLLM_SERVER_DEV_MODE=1",                // /reset_prefix_cache
 		"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", // /v1/load_lora_adapter
 		"VLLM_HOST_IP=127.0.0.1",
 	)
@@ -125,7 +159,7 @@ func (p *Process) arguments() []string {
 		"enable_kv_cache_events": true, "publisher": "zmq", "topic": "kv@" + p.Address,
 		"endpoint": "tcp://*:" + port(p.Events), "replay_endpoint": "tcp://*:" + port(p.Replay), "buffer_steps": p.ReplayBatches,
 	})
-	return []string{
+	arguments := []string{
 		"-m", "vllm.entrypoints.openai.api_server",
 		"--model", p.Model.Dir, "--served-model-name", ModelName, AliasName, "--host", "127.0.0.1", "--port", port(p.Address),
 		"--dtype", "float32", "--enforce-eager",
@@ -135,10 +169,15 @@ func (p *Process) arguments() []string {
 		"--enable-lora", "--max-loras", "1", "--max-lora-rank", strconv.Itoa(adapterRank), "--lora-modules", AdapterName + "=" + p.Model.Adapter,
 		"--kv-events-config", string(events),
 	}
+	if p.Ranks > 1 {
+		arguments = append(arguments, "--data-parallel-size", strconv.Itoa(p.Ranks))
+	}
+	return arguments
 }
 
 func (p *Process) waitHealthy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	limit := healthLimit * time.Duration(max(1, p.Ranks))
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -150,7 +189,7 @@ func (p *Process) waitHealthy(ctx context.Context) error {
 		case <-p.exited:
 			return errors.New("it has ended")
 		case <-ctx.Done():
-			return fmt.Errorf("no /health within %v", healthLimit)
+			return fmt.Errorf("no /health within %v", limit)
 		case <-tick.C:
 		}
 	}
