@@ -229,6 +229,7 @@ type handover struct {
 	*replicas
 	random   *rand.Rand
 	gateways []*renewer
+	nonce    uint64 // given last
 	most     uint32 // in use together
 	limit    uint32
 }
@@ -250,6 +251,11 @@ func (h *handover) step() {
 		grant, ok := g.lease.Pool(0, now)
 		for ok && h.random.IntN(4) > 0 && grant.MaySlot(&quota.Use{Class: [3]quota.Part{{Slots: g.inUse}}}, 0) {
 			g.inUse++
+		}
+		if h.random.IntN(400) == 0 {
+			// It starts again, as another process: its streams end with it.
+			h.nonce++
+			*g = renewer{b: g.b, name: g.name, nonce: h.nonce}
 		}
 		if h.random.IntN(5) == 0 {
 			if b := h.all[h.random.IntN(len(h.all))]; !b.ended {
@@ -278,7 +284,7 @@ admission: {pools: {default: {slots: 100}}, max_partition_ms: 5000}
 			bubble(t, func(t *testing.T) {
 				h := &handover{
 					replicas: startReplicas(t, 3, newEngines(alpha), Config{Workers: specs(alpha), Policy: []byte(policy)}),
-					random:   rand.New(rand.NewPCG(seed, 1)), limit: 100,
+					random:   rand.New(rand.NewPCG(seed, 1)), limit: 100, nonce: 1000,
 				}
 				h.settle()
 				for i := range 5 {
