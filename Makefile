@@ -158,6 +158,10 @@ bench-gateway: wasm ## Measure what the module costs in the embedded gateway (JS
 bench-admission: ## Prove the limits at the workers with real processes (BENCH='-requests 3000 -aborts 2000')
 	@$(GO) test -tags admission ./integration/admission -v -count=1 -timeout 60m -requests 50000 -aborts 100000 $(BENCH)
 
+.PHONY: test-replicas
+test-replicas: ## Kill replicas of control under load with real processes (BENCH='-stream 300s' for streams of five minutes)
+	@$(GO) test -tags admission ./integration/admission -run ReplicasOfControl -v -count=1 -timeout 30m $(BENCH)
+
 .PHONY: bench-routing
 bench-routing: ## Play every workload under every routing rule in virtual time (JSON; BENCH=--quick)
 	@$(GO) run ./cmd/warmpath sim matrix --json $(BENCH)
