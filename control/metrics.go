@@ -36,7 +36,7 @@ func newMetrics(s *Service) *metrics {
 			Name: "warmpath_control_batch_apply_seconds", Help: "Time to apply one batch.", Buckets: prometheus.ExponentialBuckets(0.00005, 4, 9),
 		}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.batchSeconds, collectors.NewGoCollector(), &collector{s}, &quotaCollector{s}, &clusterCollector{s})
+	m.registry.MustRegister(m.requests, m.seconds, m.batchSeconds, collectors.NewGoCollector(), &collector{s}, &quotaCollector{s}, &clusterCollector{s}, shareCollector{s})
 	return m
 }
 
