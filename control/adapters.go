@@ -198,7 +198,9 @@ func (d *document) withServed(serving map[string]adapters.Served, tiered map[str
 
 // generations are those of the adapters of a worker's pool as they are at this
 // worker: while a fleet changes over to other weights, some workers have them
-// and others don't. Where the policy says a generation it is everybody's.
+// and others don't. What the worker has said counts before it is published: blocks
+// that are stored in between would be taken for other weights'. Where the policy
+// says a generation it is everybody's.
 // Requires policyMu.
 func (s *Service) generations(address string, generation uint64, pool string) map[string]uint64 {
 	p := s.inForce.ByName(pool)
@@ -212,7 +214,7 @@ func (s *Service) generations(address string, generation uint64, pool string) ma
 	served, _ := s.adapters.Of(address, generation) // an older answer is the best there is
 	own := s.policy.Load().parsed.ByName(pool)
 	for _, a := range served.Adapters {
-		if _, published := out[a.Name]; published && own.Generation(a.Name) == 0 {
+		if own.Generation(a.Name) == 0 {
 			out[a.Name] = a.Generation()
 		}
 	}

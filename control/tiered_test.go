@@ -126,6 +126,7 @@ func TestWhatAnEngineKeepsInSlowerMemoryHasAKeyOfItsOwn(t *testing.T) {
 func TestAnAdaptersEntriesGoWithItsWeightsAndComeBackWithThem(t *testing.T) {
 	l := &loaded{names: map[string][]string{alpha: {"sql from /v1"}}}
 	x := listening(t, l)
+	x.until("the adapter's generation", func() bool { return x.canonical("sql").Generation != 0 })
 	generation := x.canonical("sql").Generation
 	is := func(generation uint64, there bool) func() bool {
 		return func() bool { return len(x.holders(checkpoint("sql", generation))) == 1 == there }
