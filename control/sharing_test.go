@@ -159,7 +159,7 @@ func TestReplicasUnderTrafficHaveTheSameTable(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		calm.Store(true)
-		time.Sleep(10 * time.Second)
+		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		entriesA, digestA := a.s.table.Digest()
 		entriesB, digestB := b.s.table.Digest()

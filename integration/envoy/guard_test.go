@@ -264,19 +264,27 @@ func refusedIsServedElsewhere(r *rig) {
 		})
 		holder := r.of(first.worker)
 		holder.guard.Drain() // and nobody else hears of it
-		body := c.ask().body(i == 0, 8)
-		r.fleet.Record()
-		a := r.send(r.t.Context(), chatPath, bytes.NewReader(body))
-		seen := r.sawBody(body)
-		if a.err() != nil || a.worker == holder.worker || a.header.Get("x-warmpath-attempts") != "2" || a.header.Get("x-warmpath-refused") != "" {
-			r.t.Errorf("%d bytes: %v, served by %s (holder %s) after %s attempts", size, a.err(), a.worker, holder.worker, a.header.Get("x-warmpath-attempts"))
-		}
-		if len(seen) != 1 || seen[0] != a.worker {
-			r.t.Errorf("%d bytes: it came as sent to %v, and %s served", size, seen, a.worker)
-		}
-		if n := holder.count("refused_total", "draining"); n != 1 {
-			r.t.Errorf("%d bytes: %d refusals at the holder", size, n)
-		}
+		// The rule may find another worker better, though seldom.
+		r.eventually(20*time.Second, "the holder is asked", func() error {
+			body := c.ask().body(i == 0, 8)
+			r.fleet.Record()
+			a := r.send(r.t.Context(), chatPath, bytes.NewReader(body))
+			seen := r.sawBody(body)
+			if a.err() != nil || a.worker == holder.worker || a.header.Get("x-warmpath-refused") != "" {
+				r.t.Errorf("%d bytes: %v, served by %s (holder %s)", size, a.err(), a.worker, holder.worker)
+			}
+			if len(seen) != 1 || seen[0] != a.worker {
+				r.t.Errorf("%d bytes: it came as sent to %v, and %s served", size, seen, a.worker)
+			}
+			switch n := holder.count("refused_total", "draining"); {
+			case n == 0:
+				c.hear(a.text)
+				return fmt.Errorf("%s was", a.worker)
+			case n != 1 || a.header.Get("x-warmpath-attempts") != "2":
+				r.t.Errorf("%d bytes: %d refusals at the holder, attempts %q", size, n, a.header.Get("x-warmpath-attempts"))
+			}
+			return nil
+		})
 		r.renew(holder)
 	}
 }
@@ -338,25 +346,27 @@ func overloadIsTold(r *rig) {
 	for _, w := range r.fleet.Workers {
 		w.Delay(100 * time.Millisecond)
 	}
-	before, tried := r.work(), int64(0)
+	before := r.work()
 	l := r.crowd(r.t.Context(), 24, nil, func(l *load) bool { return l.sent.Load() > 600 })
 	for _, w := range r.fleet.Workers {
 		w.Delay(0)
 	}
 	r.idleGuards()
-	tried = int64(r.work() - before)
+	tried := int64(r.work() - before)
 	refused := 0
 	for _, f := range r.fronts[:4] {
 		refused += f.count("refused_total")
 	}
 	r.t.Log(l, "; guards were asked", tried, "times and refused", refused)
 	sent, told := l.sent.Load(), l.refused.Load()
-	// Whoever is told has been refused twice, whoever is served at most once.
-	if l.before.Load()+l.after.Load() > 0 || tried > 2*sent || int64(refused) < 2*told || int64(refused) > sent+told {
+	// Nobody is tried a third time. Whoever is told has been refused once or twice
+	// (there may be no second choice while all others are avoided), whoever is served
+	// at most once.
+	if l.before.Load()+l.after.Load() > 0 || tried > 2*sent || int64(refused) < told || int64(refused) > sent+told {
 		r.t.Errorf("%v; guards were asked %d times and refused %d", l, tried, refused)
 	}
-	if int64(refused) == 2*told {
-		r.t.Error("nobody was served by a second choice: there was no overload")
+	if told == 0 || told == sent || tried <= sent {
+		r.t.Errorf("%d of %d were told, in %d tries: that is no overload with second choices", told, sent, tried)
 	}
 	r.renew(r.fronts[:4]...)
 }
