@@ -14,7 +14,8 @@ import (
 // look at the cell. What is booked counts as in use for everybody, so no limit
 // can be exceeded; it is given back at the next tick in which it was not needed,
 // and at once when the VM sees that there is plenty no more. Plenty is when
-// nobody waits and what is booked is half of the lease at most.
+// nobody waits and what is booked is half of the lease at most, which is no small
+// one.
 
 // aheadOf is how many requests a VM books ahead when it has to look at the cell.
 const aheadOf = 4
@@ -130,8 +131,14 @@ func (g *Gate) bookAhead(p *pool, s *share, now int64) (a ahead) {
 	return a
 }
 
-// half tells whether n is half of a limit at most.
-func half(n uint64, limit uint32) bool { return limit == wire.NoLimit || 2*n <= uint64(limit) }
+// leastPlenty is the smallest limit that there can be plenty of: what is left of
+// a small one goes from hand to hand, and may not lie about for a tick.
+const leastPlenty = 16
+
+// half tells whether n is half of a limit at most, and the limit no small one.
+func half(n uint64, limit uint32) bool {
+	return limit == wire.NoLimit || limit >= leastPlenty && 2*n <= uint64(limit)
+}
 
 // book adds what is booked ahead to a share.
 func (s *share) book(a *ahead) {

@@ -52,20 +52,20 @@ func TestWherePlentyIsRequestsLookAtNoCell(t *testing.T) {
 func TestWhatIsBookedAheadIsOthersWhenItsVMWasTakenForDead(t *testing.T) {
 	g, stop := newGateway(t, 2)
 	defer stop()
-	g.lease(t, 8, 2)
+	g.lease(t, 16, 2)
 	g.arrive(g.vms[0], 0, 0, 400)
 	if u := g.cell(); u.Booked[0] < 2 {
 		t.Fatalf("%v are booked, the test tests nothing", u.Booked)
 	}
 	g.stall(t, g.vms[0])
 	taken := 0
-	for range 8 {
+	for range 16 {
 		if g.arrive(g.vms[1], 0, 0, 400).running {
 			taken++
 		}
 	}
-	if taken != 8 {
-		t.Fatalf("the other has taken %d of 8", taken)
+	if taken != 16 {
+		t.Fatalf("the other has taken %d of 16", taken)
 	}
 	if r := g.arrive(g.vms[0], 0, 0, 400); r.running || r.refused != quota.None {
 		t.Fatal("a slot that was another's was taken")
