@@ -323,6 +323,30 @@ admission: {pools: {default: {slots: 100}}, max_partition_ms: 5000}
 	}
 }
 
+// TestGatewaysThatComeTogetherAllGetALease: between the report with which a gateway
+// asks to be remembered and its next one, others ask, too.
+func TestGatewaysThatComeTogetherAllGetALease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := startReplicas(t, 3, newEngines(alpha), Config{Workers: specs(alpha), Policy: []byte(quotaPolicy)})
+		r.settle()
+		var gateways []*renewer
+		for i := range 8 {
+			gateways = append(gateways, &renewer{b: r.all[i%3].bench, name: fmt.Sprintf("gw-%d", i), nonce: uint64(100 + i)})
+		}
+		for range 20 { // half a second each, one gateway after the other
+			for _, g := range gateways {
+				g.renew()
+				time.Sleep(500 * time.Millisecond / 8)
+			}
+		}
+		for _, g := range gateways {
+			if _, ok := g.lease.Pool(0, time.Now().UnixNano()); !ok {
+				t.Errorf("%s has no lease after 10 s", g.name)
+			}
+		}
+	})
+}
+
 func TestAFollowerShowsTheLeadersQuotas(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := startReplicas(t, 3, newEngines(alpha), Config{Workers: specs(alpha), Policy: []byte(quotaPolicy)})

@@ -39,6 +39,9 @@ const (
 	documentTime = time.Second
 	// documentAgain is when one that failed is tried again.
 	documentAgain = 200 * time.Millisecond
+	// pendingFor is how long the document names a gateway that asked for a lease and
+	// didn't come back.
+	pendingFor = time.Minute
 )
 
 // ledgerDocument is the document.
@@ -64,14 +67,16 @@ type ledgerBook struct {
 	kept     map[admission.Process]bool // in the document
 	unknown  bool                       // the ledger began without knowing of everybody
 	current  []admission.Process        // whom the ledger knows
-	pending  map[admission.Process]bool // who waits for it
-	text     string                     // that was written last
-	savedAt  time.Time
-	problem  error
+	// pending have asked for their first lease, then. They stay in the document until the
+	// ledger knows them: their next report finds them there, whoever else came meanwhile.
+	pending map[admission.Process]time.Time
+	text    string // that was written last
+	savedAt time.Time
+	problem error
 }
 
 func newLedgerBook() ledgerBook {
-	return ledgerBook{change: make(chan uint64, 1), write: make(chan struct{}, 1), kept: map[admission.Process]bool{}, pending: map[admission.Process]bool{}}
+	return ledgerBook{change: make(chan uint64, 1), write: make(chan struct{}, 1), kept: map[admission.Process]bool{}, pending: map[admission.Process]time.Time{}}
 }
 
 // status is nil without a ledger.
@@ -239,7 +244,14 @@ func (s *Service) writeLedger(ctx context.Context, term uint64) error {
 		return nil
 	}
 	b.unknown = b.unknown && learning
-	gateways := maps.Clone(b.pending)
+	gateways := map[admission.Process]bool{}
+	for p, asked := range b.pending {
+		if time.Since(asked) > pendingFor {
+			delete(b.pending, p)
+			continue
+		}
+		gateways[p] = true
+	}
 	for _, p := range b.current {
 		gateways[p] = true
 	}
@@ -263,9 +275,6 @@ func (s *Service) writeLedger(ctx context.Context, term uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.revision, b.text, b.savedAt, b.kept = next, string(text), time.Now(), gateways
-	for p := range gateways {
-		delete(b.pending, p)
-	}
 	return nil
 }
 
@@ -303,7 +312,7 @@ func (s *Service) keep(gateways []admission.Process) error {
 	missing := false
 	for _, p := range gateways {
 		if !b.kept[p] {
-			b.pending[p], missing = true, true
+			b.pending[p], missing = time.Now(), true
 		}
 	}
 	if missing {
@@ -311,6 +320,9 @@ func (s *Service) keep(gateways []admission.Process) error {
 		return admission.ErrNotYet
 	}
 	b.current = gateways
+	for _, p := range gateways {
+		delete(b.pending, p)
+	}
 	return nil
 }
 
