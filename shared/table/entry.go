@@ -27,7 +27,7 @@ const (
 //
 //	offset size
 //	0      8    fingerprint
-//	8      12   refs, 6 x u16: most recent first, 0 = none
+//	8      12   refs, 6 x u16; 0 = none. Control names them in ascending order
 //	20     4    info: bit 31 universal, bits 0..23 overflow set id
 //
 // Little endian. A ref names one generation of one worker; a ref that is not in the roster
