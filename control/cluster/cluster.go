@@ -116,7 +116,8 @@ func (c *Cluster) Get(ctx context.Context, key string) (Entry, error) {
 }
 
 // Put replaces the document that has this revision, 0 for none, and returns the new one.
-// ErrConflict: it has another by now.
+// ErrConflict: it has another by now. After any other error the write may still be carried out
+// once there is a majority again: who tries again and meets ErrConflict should read.
 func (c *Cluster) Put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	return c.transport.Put(ctx, key, value, revision)
 }

@@ -90,7 +90,13 @@ func TestWithoutAMajorityNothingIsAgreedAndNobodyLeads(t *testing.T) {
 	rs[0] = start(t, back)
 	t.Log("leads again", until(t, 15*time.Second, "a leader with two of three", func() bool { i, _ := leaderOf([]*replica{rs[0], rs[2]}); return i >= 0 }))
 	until(t, 5*time.Second, "the end of the problem", func() bool { return rs[0].Problem() == nil && rs[2].Problem() == nil })
-	if _, err := rs[0].Put(within(t, 3*time.Second), "policy", []byte("two"), revision); err != nil {
+	// Nobody else wrote: a conflict can only be with the write above, carried out late.
+	switch _, err := rs[0].Put(within(t, 3*time.Second), "policy", []byte("two"), revision); {
+	case errors.Is(err, ErrConflict):
+		if e, err := rs[0].Get(within(t, 3*time.Second), "policy"); err != nil || string(e.Value) != "two" {
+			t.Errorf("%+v %v after a conflict", e, err)
+		}
+	case err != nil:
 		t.Error(err)
 	}
 }
