@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +26,13 @@ type between struct {
 
 func newBetween() *between {
 	return &between{subs: map[string]map[int]func([]byte){}, serves: map[string]map[int]func([]byte) []byte{}}
+}
+
+// losing has lose say of each message from now on whether it is lost.
+func (l *between) losing(lose func() bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lose = lose
 }
 
 func (l *between) Publish(subject string, data []byte) error {
@@ -149,8 +155,7 @@ func TestReplicasUnderTrafficHaveTheSameTable(t *testing.T) {
 		a, b := replica(t, e, l, 1, replicated()), replica(t, e, l, 2, replicated())
 		time.Sleep(5 * time.Second)
 		rng := rand.New(rand.NewPCG(7, 7))
-		var calm atomic.Bool // the answers that heal the last losses aren't lost again
-		l.lose = func() bool { return !calm.Load() && rng.IntN(5) == 0 }
+		l.losing(func() bool { return rng.IntN(5) == 0 })
 		gateways := gatewaysOf(a, b)
 		for range 200 {
 			for _, g := range gateways {
@@ -158,7 +163,7 @@ func TestReplicasUnderTrafficHaveTheSameTable(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		calm.Store(true)
+		l.losing(nil) // the answers that heal the last losses aren't lost again
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		entriesA, digestA := a.s.table.Digest()
