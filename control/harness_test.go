@@ -162,12 +162,19 @@ type bench struct {
 // start runs a service on cfg inside a synctest bubble.
 func start(t *testing.T, e *engines, cfg Config) *bench {
 	t.Helper()
+	return startPrepared(t, e, cfg, func(*Service) {})
+}
+
+// startPrepared has prepare change the service before it runs.
+func startPrepared(t *testing.T, e *engines, cfg Config, prepare func(*Service)) *bench {
+	t.Helper()
 	ln := newMemory()
 	cfg.Listener, cfg.Transport = ln, e
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	prepare(s)
 	ctx, cancel := context.WithCancel(t.Context())
 	transport := &http.Transport{DialContext: ln.DialContext}
 	b := &bench{t: t, s: s, client: &http.Client{Transport: transport}, cancel: cancel, done: make(chan error, 1), engines: e, token: cfg.Token}

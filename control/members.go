@@ -82,11 +82,7 @@ func membersOf(list []discovery.Ref) *members {
 
 func decodeMembers(text []byte) (*members, error) {
 	var m members
-	err := json.Unmarshal(text, &m)
-	if err == nil && m.Version != membersVersion {
-		err = fmt.Errorf("version %d, this program reads %d: upgrade it", m.Version, membersVersion)
-	}
-	if err != nil {
+	if err := decodeDocument(text, &m, &m.Version, membersVersion); err != nil {
 		return nil, fmt.Errorf("read the worker references: %w", err)
 	}
 	return &m, nil

@@ -236,11 +236,7 @@ func (s *Service) readAgreement(ctx context.Context) (*agreement, uint64, error)
 
 func decodeAgreement(text []byte) (*agreement, error) {
 	var a agreement
-	err := json.Unmarshal(text, &a)
-	if err == nil && a.Version != policyVersion {
-		err = fmt.Errorf("version %d, this program reads %d: upgrade it", a.Version, policyVersion)
-	}
-	if err != nil {
+	if err := decodeDocument(text, &a, &a.Version, policyVersion); err != nil {
 		return nil, fmt.Errorf("read the policy's document: %w", err)
 	}
 	return &a, nil

@@ -55,11 +55,8 @@ func (s *Service) admit(gateway string, usage, latency []byte, now time.Time, ac
 	}
 	sections, err := s.askLeader(ledgerSubject, appendQuestion(nil, gateway, usage, latency))
 	switch {
-	case err != nil:
+	case err != nil || len(sections) == 0 || sections[0] == answerNoLeader:
 		// Not the gateway's fault. It is counted, and the log says who leads.
-		s.quota.unanswered.Add(1)
-		return ack, nil
-	case len(sections) == 0 || sections[0] == answerNoLeader:
 		s.quota.unanswered.Add(1)
 		return ack, nil
 	case sections[0] == answerFault:

@@ -120,7 +120,6 @@ func (s *Service) ledgerLoop(ctx context.Context) {
 	again := time.NewTimer(0)
 	again.Stop()
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
 			return
@@ -130,7 +129,8 @@ func (s *Service) ledgerLoop(ctx context.Context) {
 		case <-s.ledger.write:
 		case <-tick.C:
 		}
-		if err = s.takeLedger(ctx, term); err == nil {
+		err := s.takeLedger(ctx, term)
+		if err == nil {
 			err = s.writeLedger(ctx, term)
 		}
 		if errors.Is(err, errFenced) {
@@ -216,11 +216,7 @@ func (s *Service) readLedger(ctx context.Context) (*ledgerDocument, uint64, erro
 		return nil, 0, err
 	}
 	var doc ledgerDocument
-	err = json.Unmarshal(e.Value, &doc)
-	if err == nil && doc.Version != ledgerVersion {
-		err = fmt.Errorf("version %d, this program reads %d", doc.Version, ledgerVersion)
-	}
-	if err != nil {
+	if err := decodeDocument(e.Value, &doc, &doc.Version, ledgerVersion); err != nil {
 		// Better to learn anew than not to lead.
 		s.log.Error("the ledger's document is ignored, it learns anew", "err", err)
 		return &ledgerDocument{Version: ledgerVersion, Unknown: true}, e.Revision, nil

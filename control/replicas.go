@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -62,6 +63,16 @@ func (s *Service) runCluster(ctx context.Context, group *errgroup.Group) {
 	group.Go(func() error { s.ledgerLoop(ctx); return nil })
 	group.Go(func() error { s.documentsLoop(ctx); return nil })
 	group.Go(func() error { s.membersLoop(ctx); return nil })
+}
+
+// decodeDocument reads what the replicas agreed on into doc, and refuses another
+// version than the one this program reads; version is doc's.
+func decodeDocument(text []byte, doc any, version *int, reads int) error {
+	err := json.Unmarshal(text, doc)
+	if err == nil && *version != reads {
+		err = fmt.Errorf("version %d, this program reads %d: upgrade it", *version, reads)
+	}
+	return err
 }
 
 // clusterStatus is nil for a service that is alone.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -91,18 +90,8 @@ func enter[F any](l *between, all map[string]map[int]F, subject string, f F) (st
 // replica runs a service that shares on l.
 func replica(t *testing.T, e *engines, l *between, nonce uint64, cfg Config) *bench {
 	t.Helper()
-	ln := newMemory()
-	cfg.Listener, cfg.Transport = ln, e
-	s, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.startSharing(l, nonce, nonce > 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	b := &bench{t: t, s: s, client: &http.Client{Transport: &http.Transport{DialContext: ln.DialContext}}, cancel: cancel, done: make(chan error, 1), engines: e}
-	go func() { b.done <- s.Run(ctx) }()
-	t.Cleanup(b.stop)
-	<-s.Serving()
+	b := startPrepared(t, e, cfg, func(s *Service) { s.startSharing(l, nonce, nonce > 1) })
+	<-b.s.Serving()
 	return b
 }
 

@@ -22,8 +22,7 @@ const aheadOf = 4
 
 // ahead is what a VM has booked in a pool and not in use.
 type ahead struct {
-	slots  [policy.Classes]uint16
-	tokens [policy.Classes]uint32
+	amount
 	plenty bool // there was when the cell was last written
 	// Of the lease then, which must still be the one in force.
 	term, sequence uint64
@@ -160,5 +159,5 @@ func (p *pool) forgo() {
 
 // any tells whether something is booked.
 func (a *ahead) any() bool {
-	return a.slots != [policy.Classes]uint16{} || a.tokens != [policy.Classes]uint32{}
+	return a.amount != amount{}
 }

@@ -8,15 +8,14 @@ import "github.com/warmpath/warmpath/shared/wire"
 
 // credit is what a VM has booked of a tenant's limits and not used.
 type credit struct {
-	slots            uint16
-	requests, tokens uint64
+	want
 	// Of the lease then, which must still be the one in force.
 	term, sequence uint64
 }
 
-func (a *credit) any() bool { return a.slots > 0 || a.requests > 0 || a.tokens > 0 }
+func (a *credit) any() bool { return a.want != want{} }
 
-// want is what a VM needed of them, or expects to.
+// want is an amount of them: what a VM has, needed, or expects to.
 type want struct {
 	slots            uint16
 	requests, tokens uint64
@@ -109,7 +108,7 @@ func (g *Gate) bookTenant(own *tenant, s *tenantOf, now int64) credit {
 		return credit{}
 	}
 	a := credit{
-		slots: max(own.peak.slots, own.inUse) - own.inUse, requests: own.peak.requests, tokens: own.peak.tokens,
+		want: want{max(own.peak.slots, own.inUse) - own.inUse, own.peak.requests, own.peak.tokens},
 		term: c.Term, sequence: c.Lease,
 	}
 	if !half(uint64(c.booked())+uint64(a.slots), c.Slots) ||

@@ -86,6 +86,28 @@ func (r *rig) play(s scenario) {
 	})
 }
 
+// newProcess is an engine of the installed kind. It is gone after the test, and so
+// is its log unless the test failed.
+func newProcess(t *testing.T, o Options) *Process {
+	t.Helper()
+	o.Home, o.Model = installed.home, installed.model
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := context.AfterFunc(interrupted, p.Kill)
+	t.Cleanup(func() {
+		stop()
+		p.Kill()
+		if t.Failed() {
+			t.Logf("the log of engine %s is kept in %s", p.Name, p.Log())
+			return
+		}
+		p.RemoveLog()
+	})
+	return p
+}
+
 // startWorkers runs two engines, each with a recorder. The control service
 // discovers the first one's events and reaches the second's through cutters.
 func startWorkers(t *testing.T) []*worker {
@@ -94,20 +116,8 @@ func startWorkers(t *testing.T) []*worker {
 	var starting sync.WaitGroup
 	began := time.Now()
 	for i := range workers {
-		p, err := New(Options{Home: installed.home, Model: installed.model, Name: string(rune('a' + i)), Blocks: blocks, ReplayBatches: replayBatches})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newProcess(t, Options{Name: string(rune('a' + i)), Blocks: blocks, ReplayBatches: replayBatches})
 		workers[i] = &worker{Process: p}
-		context.AfterFunc(interrupted, p.Kill)
-		t.Cleanup(func() {
-			p.Kill()
-			if t.Failed() {
-				t.Logf("the log of engine %s is kept in %s", p.Name, p.Log())
-				return
-			}
-			p.RemoveLog()
-		})
 		starting.Go(func() { failed[i] = p.Run(t.Context()) })
 	}
 	starting.Wait()

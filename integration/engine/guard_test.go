@@ -34,19 +34,7 @@ type guarded struct {
 
 // TestGuard stands guard before one engine, with a smaller batch than the engine has.
 func TestGuard(t *testing.T) {
-	p, err := New(Options{Home: installed.home, Model: installed.model, Name: "guarded", Blocks: guardBlocks, ReplayBatches: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	context.AfterFunc(interrupted, p.Kill)
-	t.Cleanup(func() {
-		p.Kill()
-		if t.Failed() {
-			t.Logf("the log of the engine is kept in %s", p.Log())
-			return
-		}
-		p.RemoveLog()
-	})
+	p := newProcess(t, Options{Name: "guarded", Blocks: guardBlocks, ReplayBatches: 1000})
 	if err := p.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ package engine
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -44,20 +43,7 @@ func (r *rig) askRank(w *worker, rank int, prompt []uint32) {
 // TestRanksBehindOnePortAreOneCache: two data-parallel ranks publish at a port
 // each, and the worker's entries are what either of them holds.
 func TestRanksBehindOnePortAreOneCache(t *testing.T) {
-	p, err := New(Options{Home: installed.home, Model: installed.model, Name: "ranks", Blocks: blocks, Ranks: 2, ReplayBatches: replayBatches})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop := context.AfterFunc(interrupted, p.Kill)
-	t.Cleanup(func() {
-		stop()
-		p.Kill()
-		if t.Failed() {
-			t.Logf("the log of the engine is kept in %s", p.Log())
-			return
-		}
-		p.RemoveLog()
-	})
+	p := newProcess(t, Options{Name: "ranks", Blocks: blocks, Ranks: 2, ReplayBatches: replayBatches})
 	if err := p.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
