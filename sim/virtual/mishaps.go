@@ -70,16 +70,17 @@ func (s *Summed) seconds(from, to int, f func(b *Bucket)) {
 
 // p99 of the requests that arrived in some seconds, in ms.
 func (s *Summed) p99(from, to int) float64 {
-	var all []float64
-	s.seconds(from, to, func(b *Bucket) { all = append(all, b.TTFT...) })
-	slices.Sort(all)
-	return quantiles(all).P99
+	return s.p99Of(from, to, func(b *Bucket) []float64 { return b.TTFT })
 }
 
 // floor99 is the p99 of what an idle engine would have taken for what nobody held.
 func (s *Summed) floor99(from, to int) float64 {
+	return s.p99Of(from, to, func(b *Bucket) []float64 { return b.Floors })
+}
+
+func (s *Summed) p99Of(from, to int, times func(b *Bucket) []float64) float64 {
 	var all []float64
-	s.seconds(from, to, func(b *Bucket) { all = append(all, b.Floors...) })
+	s.seconds(from, to, func(b *Bucket) { all = append(all, times(b)...) })
 	slices.Sort(all)
 	return quantiles(all).P99
 }
