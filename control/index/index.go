@@ -223,7 +223,10 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 		x.poolOf(m.pool).saw(d.Path)
 		x.warmMatch(d.Path)
 		if !d.Observe {
-			p.inserted = x.insert(m, d.Path)
+			if p.inserted = x.insert(m, d.Path); p.inserted {
+				m.predict(d.Path)
+				p.born = m.born
+			}
 			x.expectNext(d.Path)
 			m.awaitReport(d.Path, now.Add(unansweredFor))
 		}
@@ -338,7 +341,7 @@ func (x *Index) undo(m *model, p *pending) {
 		return
 	}
 	x.counters.Undone++
-	m.undo(p.path, p.confirmed, p.seq)
+	m.undo(p.path, p.born)
 }
 
 // insert adds a path under a new number, within both bounds.

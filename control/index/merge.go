@@ -68,10 +68,20 @@ func (x *Index) merge(ref uint16, r *restoredModel, heats map[uint64]float32, no
 			continue
 		}
 		added += missing
+		m.borrow(path)
 		if confirmed > 0 {
 			m.confirm(path[:len(path)-confirmed+1])
 		}
 		m.awaitReport(path, now.Add(unansweredFor))
 	}
 	return added
+}
+
+// borrow notes of what nothing speaks for here that something does elsewhere.
+func (m *model) borrow(path []Checkpoint) {
+	for _, c := range path {
+		if id, ok := m.at[c.Fingerprint]; ok && m.node(id).predictions == 0 {
+			m.node(id).predictions = many
+		}
+	}
 }

@@ -1,6 +1,9 @@
 package index
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // model is one worker's prefix cache as we believe it to be: a forest of
 // checkpoints in order of use, bounded by the cache's size.
@@ -123,14 +126,17 @@ func (m *model) orphan(child uint32) {
 	c.parent, c.prev, c.next = 0, 0, 0
 }
 
+// setTail sets the units of generated text behind a node, as far as they can be
+// counted.
 func (m *model) setTail(id uint32, units uint32) {
 	if id == 0 {
 		return
 	}
 	n := m.node(id)
-	m.units += uint64(units)
+	tail := uint16(min(units, math.MaxUint16))
+	m.units += uint64(tail)
 	m.units -= uint64(n.tail)
-	n.tail = units
+	n.tail = tail
 }
 
 // touch makes the path that ends at id the most recently used one, root newest.
@@ -243,19 +249,38 @@ func (m *model) deepest(path []Checkpoint) (held, confirmed uint32) {
 	return held, 0
 }
 
-// undo takes back what the dispatch numbered seq alone brought: nodes of path
-// beyond keep that nobody used since.
-func (m *model) undo(path []Checkpoint, keep uint32, seq uint64) {
-	for i := len(path) - 1; i >= 0 && path[i].End > keep; i-- {
+// predict notes that a dispatch rests on the nodes of path.
+func (m *model) predict(path []Checkpoint) {
+	for _, c := range path {
+		if id, ok := m.at[c.Fingerprint]; ok {
+			if n := m.node(id); n.predictions < many {
+				n.predictions++
+			}
+		}
+	}
+}
+
+// undo takes back what a dispatch predicted when so many nodes had been born: those
+// of path that no other dispatch rests on and that nothing proves. Who of several
+// was heard of first makes no difference.
+func (m *model) undo(path []Checkpoint, born uint64) {
+	for i := len(path) - 1; i >= 0; i-- {
 		id, ok := m.at[path[i].Fingerprint]
 		if !ok {
 			continue
 		}
 		n := m.node(id)
-		if n.touched != seq || n.child != 0 || n.end != path[i].End || n.confirmed {
-			return
+		if n.born > born || n.end != path[i].End {
+			continue // it went meanwhile, and is another's
 		}
-		m.removeLeaf(id)
+		if n.predictions > 0 && n.predictions < many {
+			n.predictions--
+		}
+		for id != 0 && m.node(id).idle() {
+			parent := m.node(id).parent
+			m.removeLeaf(id)
+			id = parent
+		}
 	}
 }
 

@@ -136,7 +136,7 @@ func (x *Index) appendModel(b []byte, ref uint16, position *[]uint32) (out []byt
 		}
 		b = binary.LittleEndian.AppendUint32(b, parent)
 		b = binary.LittleEndian.AppendUint32(b, node.end)
-		tail := min(node.tail, 1<<31-1)
+		tail := uint32(node.tail)
 		if node.confirmed {
 			tail |= 1 << 31
 		}
@@ -221,7 +221,7 @@ func readSnapshot(b []byte, fresh bool) (restored map[uint16]*restoredModel, hea
 			}
 			r.nodes[i] = node{
 				fingerprint: binary.LittleEndian.Uint64(b), touched: binary.LittleEndian.Uint64(b[8:]), born: binary.LittleEndian.Uint64(b[16:]),
-				parent: parent, end: end, tail: tail &^ (1 << 31), confirmed: fresh && tail>>31 == 1,
+				parent: parent, end: end, tail: uint16(min(tail&^(1<<31), math.MaxUint16)), confirmed: fresh && tail>>31 == 1,
 			}
 			b = b[snapshotNodeBytes:]
 		}
@@ -259,13 +259,13 @@ func (r *restoredModel) into(m *model, l *learned) {
 		}
 		id := m.alloc()
 		ids[i] = id
-		*m.node(id) = node{fingerprint: n.fingerprint, touched: n.touched, born: n.born, end: n.end, ref: m.ref, confirmed: n.confirmed}
+		*m.node(id) = node{fingerprint: n.fingerprint, touched: n.touched, born: n.born, end: n.end, ref: m.ref, predictions: many, confirmed: n.confirmed}
 		m.at[n.fingerprint] = id
 		m.units += uint64(n.end)
 		if n.parent != 0 {
 			m.adopt(ids[n.parent-1], id)
 		}
-		m.setTail(id, n.tail)
+		m.setTail(id, uint32(n.tail))
 		m.pushOldest(id)
 		m.holdInOrder(id)
 		m.born = max(m.born, n.born)

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -22,11 +23,19 @@ type node struct {
 	newer, older uint32 // recency order of the worker
 	same         uint32 // next holder of the same fingerprint, older one
 	end          uint32 // units from the start of the prompt
-	tail         uint32 // units of generated text beyond it, until a child covers them
+	tail         uint16 // units of generated text beyond it, until a child covers them
+	predictions  uint16 // dispatches that it rests on and that were not taken back; many stays
 	ref          uint16
 	confirmed    bool
 	reported     bool // by the engine itself, and not removed since
 }
+
+// many predictions are not counted any more. What came from elsewhere has as many:
+// what it rests on isn't known here.
+const many = math.MaxUint16
+
+// idle tells whether nothing speaks for a node any more.
+func (n *node) idle() bool { return n.predictions == 0 && !n.confirmed && !n.reported && n.child == 0 }
 
 // Cost of bookkeeping in bytes: the node, its slot in the worker's map, and the
 // fingerprint's slot in the holders' map (Go maps at their usual fill).

@@ -1,0 +1,115 @@
+package index
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// report is one that a gateway makes.
+type report struct {
+	dispatch *Dispatch
+	done     *Done
+}
+
+func (r report) to(x *Index, now time.Time) {
+	if r.dispatch != nil {
+		x.Dispatch(*r.dispatch, now)
+	} else {
+		x.Done(*r.done, now)
+	}
+}
+
+func sent(gateway, id uint64, chosen uint16, text string) report {
+	return report{dispatch: &Dispatch{Request: RequestID{gateway, id}, Chosen: chosen, PromptUnits: uint32(len(text)) * 4, Path: pathOf(text)}}
+}
+
+func answered(gateway, id uint64, served uint16) report {
+	d := complete(RequestID{gateway, id}, served)
+	return report{done: &d}
+}
+
+func failed(gateway, id uint64) report {
+	return report{done: &Done{Request: RequestID{gateway, id}, Outcome: UpstreamFailure, CachedTokens: -1, PromptTokens: -1, OutputTokens: -1, TTFT: -1}}
+}
+
+func hearing(reports ...report) *Index {
+	x := fleet(3)
+	for _, r := range reports {
+		r.to(x, epoch)
+	}
+	return x
+}
+
+// TestTwoGatewaysReportsOfOnePromptCountTheSameInBothOrders: one's request was
+// re-routed, so what it predicted is taken back; what the other predicts stays.
+func TestTwoGatewaysReportsOfOnePromptCountTheSameInBothOrders(t *testing.T) {
+	moved := []report{sent(1, 1, 1, "ab"), answered(1, 1, 2)}
+	waits := []report{sent(2, 1, 1, "ab")}
+	want := heldBy(hearing(slices.Concat(moved, waits)...))
+	if len(want) != 4 { // both checkpoints at both workers
+		t.Fatalf("%v", want)
+	}
+	for name, order := range map[string][]report{
+		"the other first":   slices.Concat(waits, moved),
+		"the other between": {moved[0], waits[0], moved[1]},
+	} {
+		if got := heldBy(hearing(order...)); !maps.Equal(got, want) {
+			t.Errorf("%s: %v\nwant %v", name, got, want)
+		}
+	}
+	// Both are taken back: nothing is left, in whatever order.
+	gone := failed(2, 1)
+	for _, order := range [][]report{{moved[0], waits[0], moved[1], gone}, {waits[0], moved[0], gone, moved[1]}, {waits[0], gone, moved[0], moved[1]}} {
+		if got := heldBy(hearing(order...)); len(got) != 2 {
+			t.Errorf("%v", got)
+		}
+	}
+}
+
+// TestReplicasHoldTheSameWhateverTheOrderOfTheGatewaysReports: each gateway's
+// reports come in order, and those of several in any.
+func TestReplicasHoldTheSameWhateverTheOrderOfTheGatewaysReports(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var streams [][]report
+		for gateway := range uint64(rapid.IntRange(2, 3).Draw(t, "gateways")) {
+			var stream []report
+			var open []uint64
+			for id := range uint64(rapid.IntRange(1, 8).Draw(t, "requests")) {
+				ref := rapid.Uint16Range(1, 3)
+				stream = append(stream, sent(gateway, id, ref.Draw(t, "chosen"), rapid.StringMatching("[ab]{1,4}").Draw(t, "text")))
+				open = append(open, id)
+				for len(open) > 0 && rapid.Bool().Draw(t, "done") {
+					at := rapid.IntRange(0, len(open)-1).Draw(t, "which")
+					if rapid.IntRange(0, 3).Draw(t, "fails") == 0 {
+						stream = append(stream, failed(gateway, open[at]))
+					} else {
+						stream = append(stream, answered(gateway, open[at], ref.Draw(t, "served")))
+					}
+					open = slices.Delete(open, at, at+1)
+				}
+			}
+			streams = append(streams, stream)
+		}
+		hears := func(name string) map[string]bool {
+			x := fleet(3)
+			left := slices.Clone(streams)
+			for len(left) > 0 {
+				at := rapid.IntRange(0, len(left)-1).Draw(t, name)
+				left[at][0].to(x, epoch)
+				if left[at] = left[at][1:]; len(left[at]) == 0 {
+					left = slices.Delete(left, at, at+1)
+				}
+			}
+			checkModels(t, x)
+			return heldBy(x)
+		}
+		if one, other := hears("one"), hears("other"); !maps.Equal(one, other) {
+			t.Fatalf("one holds %v\nthe other %v", fmt.Sprint(one), fmt.Sprint(other))
+		}
+	})
+}
