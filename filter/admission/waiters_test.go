@@ -25,8 +25,7 @@ func (g *gateway) tenantUse(t *testing.T) TenantUse {
 func (g *gateway) stall(t *testing.T, v *vm) {
 	t.Helper()
 	v.dead = true
-	g.advance(1200 * time.Millisecond)
-	g.advance(1200 * time.Millisecond)
+	g.pass(2400 * time.Millisecond)
 	g.control.gate.AppendUsage(nil, g.host.Clock)
 	v.dead = false
 }

@@ -54,6 +54,7 @@ type Fleet struct {
 	metrics *metrics.Set
 	started int64 // unix ns of the first look at the clock, for durations
 	now     int64 // unix ns of the last Refresh or Tick
+	ticks   uint32
 
 	meta      table.Meta
 	known     bool // meta is valid

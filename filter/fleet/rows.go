@@ -44,7 +44,7 @@ func (f *Fleet) EnsureRow(now int64) (slot uint16, ok bool) {
 }
 
 // Alive tells whether a VM is there, by its slot and boot nonce. Rows that were
-// seen alive within a tick are not read again.
+// seen alive within half a row's life are not read again.
 func (f *Fleet) Alive(slot uint16, nonce uint64, now int64) bool {
 	s := &f.siblings
 	switch {
@@ -60,11 +60,14 @@ func (f *Fleet) Alive(slot uint16, nonce uint64, now int64) bool {
 		return status != abi.NotFound // what can't be read now may be there
 	}
 	held, err := wire.DecodeRow(value, nil)
-	return err == nil && held.Nonce == nonce && f.live(&held, now)
+	return err == nil && held.Nonce == nonce && f.live(slot, &held, now)
 }
 
 // rowLife is how long a row counts after its last tick.
 func (f *Fleet) rowLife() time.Duration { return 3*f.config.Tick + time.Second }
+
+// patience is how many ticks of its own a VM waits for another's.
+func (f *Fleet) patience() uint32 { return uint32(f.rowLife() / f.config.Tick) }
 
 // Tick renews the VM's row and writes its reports. It is never called in a
 // VM's start-up: the canary must not claim anything. An idle VM leaves the
@@ -75,6 +78,7 @@ func (f *Fleet) Tick(now int64, courier bool) {
 		f.started = now - 1
 	}
 	f.now, f.checkedAt, f.asked, f.courier = now, now, false, courier
+	f.ticks++
 	f.readMeta()
 	f.Vocabularies.Tick(now)
 	if asked || courier {
@@ -145,7 +149,7 @@ func (f *Fleet) claim(slot uint16, now int64) bool {
 		return false
 	default:
 		held, err := wire.DecodeRow(value, func(r wire.InFlight) { left += int(r.Requests) })
-		if err == nil && f.live(&held, now) {
+		if err == nil && f.live(slot, &held, now) {
 			return false
 		}
 	}
@@ -208,11 +212,31 @@ func inFlight(line books.Line) wire.InFlight {
 	}
 }
 
-// live tells whether a row's VM is there. A clock that went back makes no row
-// dead; a tick from the far future does not count as life.
-func (f *Fleet) live(r *wire.Row, now int64) bool {
+// forgottenAfter is the age at which a row is dead whoever looks.
+const forgottenAfter = time.Minute
+
+// live tells whether a slot's row is of a VM that is there. The clock alone doesn't
+// tell: when a whole process has stood still, or its clock was set forward, all rows
+// are old to whoever goes on first. So this VM must have ticked itself for as long
+// as a row lives, and seen nothing of the other's.
+func (f *Fleet) live(slot uint16, r *wire.Row, now int64) bool {
 	age := now - r.TickUnixNanos
-	return age < int64(f.rowLife()) && age > -int64(time.Minute)
+	if r.TickUnixNanos == sweptTick || age >= int64(forgottenAfter) || age <= -int64(forgottenAfter) {
+		return false
+	}
+	s := &f.siblings.seen[slot]
+	if s.nonce != r.Nonce || s.tick != r.TickUnixNanos {
+		*s = sighting{r.Nonce, r.TickUnixNanos, f.ticks}
+	}
+	return age < int64(f.rowLife()) || f.ticks-s.at < f.patience()
+}
+
+// sighting is the last tick of another VM that this one has seen, and when it was
+// seen first, in ticks of this one.
+type sighting struct {
+	nonce uint64
+	tick  int64
+	at    uint32
 }
 
 // siblings is what the other VMs of this gateway have in flight.
@@ -221,6 +245,7 @@ type siblings struct {
 	at      int64 // unix ns of the last look
 	alive   [wire.MaxSlots]bool
 	rows    [wire.MaxSlots]rowState
+	seen    [wire.MaxSlots]sighting
 	next    uint16 // slot to try next
 	live    int
 	changed []uint16
@@ -281,7 +306,7 @@ func (f *Fleet) readRow(slot uint16, now int64) {
 	}
 	// The reports of a VM that died are still worth collecting.
 	s.rows[slot] = rowState{Nonce: held.Nonce, Sequence: held.ReportSequence}
-	if !f.live(&held, now) {
+	if !f.live(slot, &held, now) {
 		if f.courier && left > 0 {
 			f.sweep(slot, &held, left, cas)
 		}
