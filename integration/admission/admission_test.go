@@ -334,8 +334,8 @@ func TestATenantsLimitOfThreeHoldsOverSixteenVMs(t *testing.T) {
 			refused.Add(1)
 		}
 	})
-	t.Logf("%d requests: %d of the tenant's served and %d refused, %d of others served, %d failed; at most %d of the tenant's at the workers",
-		n, served.Load(), refused.Load(), others.Load(), failed.Load(), f.floor.mostS)
+	t.Logf("%d requests: %d of the tenant's served and %d refused, %d of others served, %d failed; at most %d of the tenant's at the workers; %v slots of VMs taken for dead",
+		n, served.Load(), refused.Load(), others.Load(), failed.Load(), f.floor.mostS, f.total("warmpath_slots_orphaned"))
 	if f.floor.mostS > tenantLimit {
 		t.Errorf("%d requests of the tenant's at once, its limit is %d", f.floor.mostS, tenantLimit)
 	}

@@ -15,6 +15,7 @@ import (
 // nobody reaches.
 type AdmissionCost struct {
 	Limits   string  `json:"limits"` // class: a slot of the class; tenant: and a slot, a request and tokens of the tenant
+	Lease    string  `json:"lease"`  // large: VMs book ahead; small: too small for that, so each request changes the cells itself
 	Requests int     `json:"requests_per_round"`
 	Routed   float64 `json:"routed_us"`
 	Admitted float64 `json:"admitted_us"`
@@ -25,41 +26,63 @@ type AdmissionCost struct {
 	Verdict  string  `json:"verdict"`
 }
 
-const admissionPolicy = `
+// leaseKind is a kind of lease: what the policy says behind its pools.
+type leaseKind struct {
+	name, policy string
+	budget       float64 // us, for each of the limits; 0 for none
+}
+
+var leaseKinds = []leaseKind{
+	{"large", `
 admission:
   identity: {tenant_header: x-tenant-id}
   tenants:
     limited: {concurrency: 1000, requests_per_minute: 100000000, uncached_tokens_per_minute: 100000000000}
-`
-
-// admissionBudget is for each of the two, in us.
-const admissionBudget = 20
+`, 20},
+	{"small", `
+admission:
+  identity: {tenant_header: x-tenant-id}
+  pools: {default: {slots: 12}}
+  tenants:
+    limited: {concurrency: 12, requests_per_minute: 100000000, uncached_tokens_per_minute: 100000000000}
+`, 0},
+}
 
 func measureAdmission(ctx context.Context, o options, b *backend, binary, module string, report *Report) error {
-	limited, err := startBackend(ctx, "  mode: enforce", admissionPolicy)
-	if err != nil {
-		return err
-	}
-	defer limited.stop()
 	plain, err := b.envoy(ctx, binary, module, 2)
 	if err != nil {
 		return err
 	}
 	defer plain.Stop()
+	c := bench.NewClient(4)
+	if err := waitSteered(ctx, c, plain); err != nil {
+		return err
+	}
+	for _, kind := range leaseKinds {
+		if err := measureLease(ctx, o, kind, c, plain, binary, module, report); err != nil {
+			return fmt.Errorf("a %s lease: %w", kind.name, err)
+		}
+	}
+	return nil
+}
+
+// measureLease compares plain with an Envoy that admits by a kind of lease.
+func measureLease(ctx context.Context, o options, kind leaseKind, c *bench.Client, plain *envoyrun.Proxy, binary, module string, report *Report) error {
+	limited, err := startBackend(ctx, "  mode: enforce", kind.policy)
+	if err != nil {
+		return err
+	}
+	defer limited.stop()
 	enforced, err := limited.envoy(ctx, binary, module, 2)
 	if err != nil {
 		return err
 	}
 	defer enforced.Stop()
-	c := bench.NewClient(4)
-	for _, p := range []*envoyrun.Proxy{plain, enforced} {
-		if err := waitSteered(ctx, c, p); err != nil {
-			return err
-		}
+	if err := waitSteered(ctx, c, enforced); err != nil {
+		return err
 	}
-	costs := []*AdmissionCost{{Limits: "class"}, {Limits: "tenant"}}
-	for _, cost := range costs {
-		cost.Requests, cost.Budget = 600, admissionBudget
+	for _, limits := range []string{"class", "tenant"} {
+		cost := AdmissionCost{Limits: limits, Lease: kind.name, Requests: 600, Budget: kind.budget}
 		if o.quick {
 			cost.Requests /= 4
 		}
@@ -73,8 +96,8 @@ func measureAdmission(ctx context.Context, o options, b *backend, binary, module
 		}
 		cost.Routed, cost.Admitted, cost.Added = sum.Without, sum.With, sum.Added
 		cost.Lowest, cost.Highest, cost.Verdict = sum.Lowest, sum.Highest, sum.Verdict
-		report.Admission = append(report.Admission, *cost)
-		fmt.Fprintf(o.log, "  limits of the %s: %.0f us routed, %.0f admitted, %+.1f added\n", cost.Limits, cost.Routed, cost.Admitted, cost.Added)
+		report.Admission = append(report.Admission, cost)
+		fmt.Fprintf(o.log, "  limits of the %s, a %s lease: %.0f us routed, %.0f admitted, %+.1f added\n", cost.Limits, cost.Lease, cost.Routed, cost.Admitted, cost.Added)
 	}
 	return nil
 }

@@ -30,9 +30,9 @@ func (r *Report) print(w io.Writer) {
 		}
 	}
 	if len(r.Admission) > 0 {
-		fmt.Fprintln(t, "\nadmission by limits of\trouted\tadmitted\tadded\tlowest\thighest\tbudget\t\t")
+		fmt.Fprintln(t, "\nadmission by limits of\tlease\trouted\tadmitted\tadded\tlowest\thighest\tbudget\t\t")
 		for _, c := range r.Admission {
-			fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%s\t%s\t\n", c.Limits, c.Routed, c.Admitted, c.Added, c.Lowest, c.Highest, budget(c.Budget, "%.0f"), c.Verdict)
+			fmt.Fprintf(t, "%s\t%s\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%s\t%s\t\n", c.Limits, c.Lease, c.Routed, c.Admitted, c.Added, c.Lowest, c.Highest, budget(c.Budget, "%.0f"), c.Verdict)
 		}
 	}
 	if len(r.Streams) > 0 {
