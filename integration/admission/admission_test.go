@@ -345,6 +345,49 @@ func TestATenantsLimitOfThreeHoldsOverSixteenVMs(t *testing.T) {
 	f.idle()
 }
 
+// TestGatewaysThatStandStillGoOverNoLimit: one after the other gets no CPU for
+// longer than its VMs' rows and its lease live.
+func TestGatewaysThatStandStillGoOverNoLimit(t *testing.T) {
+	f := newFleet(t)
+	f.floor.mark()
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				stopped <- n
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+			if err := f.gateways[rand.IntN(len(f.gateways))].pause(time.Duration(1300+rand.IntN(2500)) * time.Millisecond); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	var failed atomic.Int64
+	f.crowd(3*slots, *requests/4, func(i int, g process) {
+		tenant := "small"
+		if i%4 > 0 {
+			tenant = "other"
+		}
+		switch status, err := f.send(context.Background(), g, tenant, 200); {
+		case err != nil, status != http.StatusOK && tenant == "other":
+			failed.Add(1)
+		}
+	})
+	close(stop)
+	dead := f.total("warmpath_slots_orphaned")
+	t.Logf("%d requests while gateways stood still %d times, %d failed; at most %d at the workers, %d of the tenant's; %v slots of VMs taken for dead",
+		*requests/4, <-stopped, failed.Load(), f.floor.most, f.floor.mostS, dead)
+	if f.floor.most > slots || f.floor.mostS > tenantLimit {
+		t.Errorf("%d at the workers at once with a limit of %d, %d of the tenant's with %d", f.floor.most, slots, f.floor.mostS, tenantLimit)
+	}
+	if failed.Load() > 0 || f.floor.mostS < tenantLimit || dead > 0 {
+		t.Errorf("%d failed; at most %d of the tenant's at once; %v slots were taken away", failed.Load(), f.floor.mostS, dead)
+	}
+	f.idle()
+}
+
 // TestAbortsInEveryPhaseLeaveNothing: clients leave while they send, wait, or
 // are answered.
 func TestAbortsInEveryPhaseLeaveNothing(t *testing.T) {

@@ -121,6 +121,16 @@ func serve(text string) int {
 // process is one gateway.
 type process struct {
 	url, admin string
+	process    *os.Process
+}
+
+// pause lets the process stand still for a time, as one that gets no CPU does.
+func (p process) pause(d time.Duration) error {
+	if err := p.process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	<-time.After(d)
+	return p.process.Signal(syscall.SIGCONT)
 }
 
 // start runs the gateways until the test ends; control is where each finds the
@@ -156,7 +166,7 @@ func start(t *testing.T, control func(gateway int) []string, workers []string) [
 			t.Fatalf("gateway %d doesn't say where it is: %v", i, err)
 		}
 		addresses := strings.Fields(line)
-		out = append(out, process{"http://" + addresses[0], "http://" + addresses[1]})
+		out = append(out, process{"http://" + addresses[0], "http://" + addresses[1], cmd.Process})
 	}
 	return out
 }
