@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -116,6 +117,7 @@ func New(cfg Config) (_ *Service, err error) {
 		}
 	}()
 	now := time.Now()
+	cfg.Index.Replica = uint16(rand.Uint32())
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now, unlock: unlock,
 		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
@@ -321,10 +323,10 @@ func (s *Service) Run(ctx context.Context) error {
 func (s *Service) Batch(frame []byte) ([]byte, error) {
 	begin := time.Now()
 	epoch, version, off := s.table.Position()
-	ack, err := s.ingest.Batch(frame, epoch, version, off, begin, nil)
+	ack, order, err := s.ingest.Batch(frame, epoch, version, off, begin, nil)
 	if err == nil {
 		s.metrics.batchSeconds.Observe(time.Since(begin).Seconds())
-		s.tellBatch(frame)
+		s.tellBatch(frame, order)
 		kick(s.dirty)
 	}
 	return ack, err

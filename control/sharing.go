@@ -71,9 +71,9 @@ func (s *Service) caughtUp() bool {
 }
 
 // tellBatch tells the others of a batch that was taken.
-func (s *Service) tellBatch(frame []byte) {
+func (s *Service) tellBatch(frame []byte, order uint64) {
 	if s.share != nil {
-		for _, part := range ingest.ForOthers(frame, share.MaxPayload) {
+		for _, part := range ingest.ForOthers(frame, order, share.MaxPayload) {
 			s.share.Tell(share.Batch, part)
 		}
 	}

@@ -20,6 +20,9 @@ type Config struct {
 	MaxPendingBytes int64
 	// PendingAge is how long a dispatch may wait for its done report. 15 min.
 	PendingAge time.Duration
+	// Replica tells the orders of several indexes apart that hear the same; see Order.
+	// Below 4,096.
+	Replica uint16
 }
 
 // WorkerSpec is what the index needs to know of a worker.
@@ -41,7 +44,9 @@ type RequestID struct {
 
 // Dispatch is a dispatch report.
 type Dispatch struct {
-	Request     RequestID
+	Request RequestID
+	// Order of the report among all, where another index hears it too; 0: now.
+	Order       uint64
 	Chosen      uint16 // 0: nobody was chosen
 	PromptUnits uint32
 	// MatchedUnits of the prompt were expected in the chosen worker's cache.
@@ -70,6 +75,7 @@ const (
 // Done is a done report. Token counts are -1 when the engine didn't say.
 type Done struct {
 	Request         RequestID
+	Order           uint64 // as of a Dispatch
 	Served          uint16 // 0: unknown
 	Outcome         Outcome
 	PredictedTokens uint32
@@ -114,7 +120,7 @@ type Index struct {
 	poolSize map[string]int
 	restored map[uint16]*restoredModel
 	pending  pendingSet
-	seq      uint64
+	seq      uint64   // the latest order
 	times    timeline // of seq
 	counters Counters
 }
@@ -203,8 +209,8 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 		x.counters.Malformed++
 		return
 	}
-	x.step(now)
-	p := pending{id: d.Request, at: now, seq: x.seq, chosen: d.Chosen, idle: d.Idle, promptUnits: d.PromptUnits, path: slices.Clone(d.Path)}
+	order := x.order(d.Order, now)
+	p := pending{id: d.Request, at: now, seq: order, chosen: d.Chosen, idle: d.Idle, promptUnits: d.PromptUnits, path: slices.Clone(d.Path)}
 	m := x.models[d.Chosen]
 	switch {
 	case m == nil:
@@ -223,7 +229,7 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 		x.poolOf(m.pool).saw(d.Path)
 		x.warmMatch(d.Path)
 		if !d.Observe {
-			if p.inserted = x.insert(m, d.Path); p.inserted {
+			if p.inserted = x.insert(m, d.Path, order); p.inserted {
 				m.predict(d.Path)
 				p.born = m.born
 			}
@@ -273,8 +279,7 @@ func (x *Index) Done(d Done, now time.Time) {
 	}
 	// Whoever answered has computed the whole prompt, and an engine counts a
 	// block's age from the end of the request that used it last.
-	x.step(now)
-	if !x.insert(served, p.path) {
+	if !x.insert(served, p.path, x.order(d.Order, now)) {
 		return
 	}
 	x.learnRates(served, &d, p.idle && served == chosen)
@@ -344,12 +349,12 @@ func (x *Index) undo(m *model, p *pending) {
 	m.undo(p.path, p.born)
 }
 
-// insert adds a path under a new number, within both bounds.
-func (x *Index) insert(m *model, path []Checkpoint) bool {
+// insert adds a path that was used at that order, within both bounds.
+func (x *Index) insert(m *model, path []Checkpoint, order uint64) bool {
 	room := x.cfg.MaxBytes - int64(len(path))*(nodeBytes+fingerprintBytes)
 	for x.store.bytes() > room && x.evictOldest(64) {
 	}
-	if !m.insert(path, x.seq) {
+	if !m.insert(path, order) {
 		x.counters.Malformed++
 		return false
 	}

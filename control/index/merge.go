@@ -39,6 +39,7 @@ func (x *Index) merge(ref uint16, r *restoredModel, heats map[uint64]float32, no
 		x.seq = max(x.seq, r.seq)
 		return len(m.at)
 	}
+	x.order(r.seq, now)
 	var path []Checkpoint
 	known := make([]bool, len(r.nodes))
 	// Children come after their parents, the least recently used ones at the end:
@@ -63,8 +64,11 @@ func (x *Index) merge(ref uint16, r *restoredModel, heats map[uint64]float32, no
 			}
 		}
 		slices.Reverse(path)
-		x.step(now)
-		if !x.insert(m, path) {
+		order := r.nodes[i].touched
+		if order>>orderBits == 0 {
+			order = x.order(0, now) // an earlier version's: a number of its own
+		}
+		if !x.insert(m, path, order) {
 			continue
 		}
 		added += missing

@@ -8,8 +8,8 @@ import (
 // model is one worker's prefix cache as we believe it to be: a forest of
 // checkpoints in order of use, bounded by the cache's size.
 //
-// Invariant: walking from newest to oldest, a parent comes before each of its
-// children. So the oldest is a leaf.
+// Invariant: walking from newest to oldest, orders of use never grow, and a parent
+// comes before each of its children. So the oldest is a leaf.
 type model struct {
 	*store
 	ref            uint16
@@ -35,11 +35,11 @@ func newModel(s *store, ref uint16) *model {
 	return &model{store: s, ref: ref, at: map[uint64]uint32{}}
 }
 
-// insert makes m hold every checkpoint of path (ascending by End) and makes the
-// whole path the most recently used. It returns false, having changed nothing
+// insert makes m hold every checkpoint of path (ascending by End), used at an
+// order. It returns false, having changed nothing
 // beyond recency, when the path contradicts what is known (same fingerprint,
 // other position): a hash collision or a broken report.
-func (m *model) insert(path []Checkpoint, now uint64) bool {
+func (m *model) insert(path []Checkpoint, order uint64) bool {
 	for _, c := range path {
 		if id, ok := m.at[c.Fingerprint]; ok && m.node(id).end != c.End {
 			return false
@@ -54,16 +54,15 @@ func (m *model) insert(path []Checkpoint, now uint64) bool {
 		}
 		id := m.alloc()
 		m.born++
-		*m.node(id) = node{fingerprint: c.Fingerprint, end: c.End, ref: m.ref, born: m.born}
+		*m.node(id) = node{fingerprint: c.Fingerprint, end: c.End, ref: m.ref, born: m.born, touched: unplaced}
 		m.at[c.Fingerprint] = id
 		m.units += uint64(c.End)
 		m.adopt(last, id)
 		m.setTail(last, 0)
-		m.pushNewest(id)
 		m.hold(id)
 		last = id
 	}
-	m.touch(last, now)
+	m.touch(last, order)
 	return true
 }
 
@@ -137,37 +136,6 @@ func (m *model) setTail(id uint32, units uint32) {
 	m.units += uint64(tail)
 	m.units -= uint64(n.tail)
 	n.tail = tail
-}
-
-// touch makes the path that ends at id the most recently used one, root newest.
-func (m *model) touch(id uint32, now uint64) {
-	for ; id != 0; id = m.node(id).parent {
-		m.node(id).touched = now
-		m.unlinkRecency(id)
-		m.pushNewest(id)
-	}
-}
-
-func (m *model) pushNewest(id uint32) {
-	n := m.node(id)
-	n.newer, n.older = 0, m.newest
-	if m.newest != 0 {
-		m.node(m.newest).newer = id
-	} else {
-		m.oldest = id
-	}
-	m.newest = id
-}
-
-func (m *model) pushOldest(id uint32) {
-	n := m.node(id)
-	n.newer, n.older = m.oldest, 0
-	if m.oldest != 0 {
-		m.node(m.oldest).older = id
-	} else {
-		m.newest = id
-	}
-	m.oldest = id
 }
 
 func (m *model) unlinkRecency(id uint32) {

@@ -185,6 +185,9 @@ func (m *model) check() error {
 	for id := m.newest; id != 0; id = m.node(id).older {
 		n := m.node(id)
 		position[id] = len(position)
+		if before != 0 && n.touched > m.node(before).touched {
+			return fmt.Errorf("node %d was used later than the one that is more recent", id)
+		}
 		if n.newer != before {
 			return fmt.Errorf("recency links of %d broken", id)
 		}

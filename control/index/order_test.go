@@ -16,6 +16,18 @@ type report struct {
 	done     *Done
 }
 
+// at gives a report its order.
+func (r report) at(order uint64) report {
+	if r.dispatch != nil {
+		d := *r.dispatch
+		d.Order = order
+		return report{dispatch: &d}
+	}
+	d := *r.done
+	d.Order = order
+	return report{done: &d}
+}
+
 func (r report) to(x *Index, now time.Time) {
 	if r.dispatch != nil {
 		x.Dispatch(*r.dispatch, now)
@@ -95,20 +107,51 @@ func TestReplicasHoldTheSameWhateverTheOrderOfTheGatewaysReports(t *testing.T) {
 			}
 			streams = append(streams, stream)
 		}
-		hears := func(name string) map[string]bool {
-			x := fleet(3)
-			left := slices.Clone(streams)
-			for len(left) > 0 {
-				at := rapid.IntRange(0, len(left)-1).Draw(t, name)
-				left[at][0].to(x, epoch)
-				if left[at] = left[at][1:]; len(left[at]) == 0 {
-					left = slices.Delete(left, at, at+1)
-				}
-			}
-			checkModels(t, x)
-			return heldBy(x)
+		one, other := fleet(3), fleet(3)
+		interleaved(t, "one", streams, one)
+		interleaved(t, "other", streams, other)
+		if one, other := heldBy(one), heldBy(other); !maps.Equal(one, other) {
+			t.Fatalf("one holds %v\nthe other %v", fmt.Sprint(one), fmt.Sprint(other))
 		}
-		if one, other := hears("one"), hears("other"); !maps.Equal(one, other) {
+	})
+}
+
+// interleaved has an index hear streams of reports, of which each comes in order.
+func interleaved(t *rapid.T, name string, streams [][]report, x *Index) {
+	left := slices.Clone(streams)
+	for len(left) > 0 {
+		at := rapid.IntRange(0, len(left)-1).Draw(t, name)
+		left[at][0].to(x, epoch)
+		if left[at] = left[at][1:]; len(left[at]) == 0 {
+			left = slices.Delete(left, at, at+1)
+		}
+		checkModels(t, x)
+	}
+}
+
+// TestReplicasWithFullCachesEvictTheSame: which checkpoints were used last goes by
+// the order that reports were given, not by when they come.
+func TestReplicasWithFullCachesEvictTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		streams := make([][]report, rapid.IntRange(2, 4).Draw(t, "gateways"))
+		first := uint64(epoch.UnixMicro()) << orderBits
+		for order := range uint64(rapid.IntRange(2, 30).Draw(t, "requests")) {
+			gateway := rapid.IntRange(0, len(streams)-1).Draw(t, "gateway")
+			text := rapid.StringMatching("[ab]{1,6}").Draw(t, "text")
+			for i, r := range []report{sent(uint64(gateway), order, 1, text), answered(uint64(gateway), order, 1)} {
+				streams[gateway] = append(streams[gateway], r.at(first+2*order+uint64(i)))
+			}
+		}
+		streams = slices.DeleteFunc(streams, func(s []report) bool { return len(s) == 0 })
+		small := func() *Index {
+			x := New(Config{})
+			x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 6 * 4 * 16, BlockTokens: 16})
+			return x
+		}
+		one, other := small(), small()
+		interleaved(t, "one", streams, one)
+		interleaved(t, "other", streams, other)
+		if one, other := heldBy(one), heldBy(other); !maps.Equal(one, other) {
 			t.Fatalf("one holds %v\nthe other %v", fmt.Sprint(one), fmt.Sprint(other))
 		}
 	})

@@ -80,16 +80,9 @@ const (
 	timelineFirst = 50 * time.Millisecond
 )
 
-// step takes the next number of the sequence.
-func (x *Index) step(now time.Time) {
-	x.seq++
-	x.times.add(x.seq, now)
-	x.store.tick(now)
-}
-
 func (t *timeline) add(seq uint64, now time.Time) {
 	t.every = max(t.every, timelineFirst)
-	if n := len(t.marks); n > 0 && now.Sub(t.marks[n-1].at) < t.every {
+	if n := len(t.marks); n > 0 && (now.Sub(t.marks[n-1].at) < t.every || seq <= t.marks[n-1].seq) {
 		return
 	}
 	if len(t.marks) == timelineMarks {

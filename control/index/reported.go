@@ -61,8 +61,7 @@ func (x *Index) Report(ref uint16, path []Checkpoint, now time.Time) {
 		x.counters.Malformed++
 		return
 	}
-	x.step(now)
-	if !x.insert(m, path) {
+	if !x.insert(m, path, x.order(0, now)) {
 		return
 	}
 	for _, c := range path {

@@ -10,7 +10,7 @@ import (
 // A snapshot is the models of all workers, little endian:
 //
 //	offset size
-//	0      8    dispatches so far
+//	0      8    the latest order
 //	8      4    number of workers, then for each worker
 //	0      2    ref
 //	2      1    length of the pool's name
@@ -22,7 +22,7 @@ import (
 //	32     8    tokens per unit of the pool, float64
 //	40     n    pool's name, then for each node, newest first
 //	0      8    fingerprint
-//	8      8    touched
+//	8      8    touched: order of its last use
 //	16     8    born
 //	24     4    parent: position of the parent among these nodes + 1; 0 none
 //	28     4    end
@@ -249,8 +249,10 @@ func (x *Index) DropRestored() {
 func (r *restoredModel) into(m *model, l *learned) {
 	*l = r.learned
 	ids := make([]uint32, len(r.nodes))
+	touched := uint64(unplaced - 1)
 	for i := range r.nodes {
 		n := r.nodes[i]
+		touched = min(touched, n.touched) // as the order of the nodes has it
 		if _, twice := m.at[n.fingerprint]; twice || n.fingerprint == 0 {
 			continue
 		}
@@ -259,14 +261,14 @@ func (r *restoredModel) into(m *model, l *learned) {
 		}
 		id := m.alloc()
 		ids[i] = id
-		*m.node(id) = node{fingerprint: n.fingerprint, touched: n.touched, born: n.born, end: n.end, ref: m.ref, predictions: many, confirmed: n.confirmed}
+		*m.node(id) = node{fingerprint: n.fingerprint, touched: touched, born: n.born, end: n.end, ref: m.ref, predictions: many, confirmed: n.confirmed}
 		m.at[n.fingerprint] = id
 		m.units += uint64(n.end)
 		if n.parent != 0 {
 			m.adopt(ids[n.parent-1], id)
 		}
 		m.setTail(id, uint32(n.tail))
-		m.pushOldest(id)
+		m.linkRecency(id, 0)
 		m.holdInOrder(id)
 		m.born = max(m.born, n.born)
 	}

@@ -15,7 +15,7 @@ type Checkpoint = fingerprint.Checkpoint
 // them are 64 MB and a visit is one cache line.
 type node struct {
 	fingerprint  uint64
-	touched      uint64 // number of the dispatch that used it last
+	touched      uint64 // order of the report that used it last
 	born         uint64 // number in order of insertion, over all workers
 	parent       uint32 // the nearest known checkpoint before it; 0 none
 	child        uint32 // first child

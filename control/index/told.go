@@ -18,8 +18,7 @@ func (x *Index) Told(ref uint16, path []Checkpoint, now time.Time) {
 		x.counters.Malformed++
 		return
 	}
-	x.step(now)
-	if x.insert(m, path) {
+	if x.insert(m, path, x.order(0, now)) {
 		m.confirm(path)
 		x.counters.Told += uint64(len(path))
 	}

@@ -8,6 +8,7 @@
 package ingest
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,13 +55,15 @@ const MaxBatchBytes = 4 << 20
 
 var errNoGateway = errors.New("batch: no GATEWAY section")
 
-// Batch applies the frame of one batch and appends the ack frame to out. The
-// error says what is wrong with the frame; nothing was applied then.
-func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.Time, out []byte) ([]byte, error) {
+// Batch applies the frame of one batch and appends the ack frame to out. order is
+// that of its reports, for other replicas. The error says what is wrong with the
+// frame; nothing was applied then.
+func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.Time, out []byte) (ack []byte, order uint64, err error) {
 	b, err := read(frame)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	b.order = in.Index.Order(now)
 	in.take(b, false, now)
 	var acked []byte
 	for _, r := range b.chunks {
@@ -77,12 +80,13 @@ func (in *Ingest) Batch(frame []byte, epoch, version uint64, off bool, now time.
 		// The gateway goes on with the lease it has; what else it reported is taken.
 		in.Counters.BadUsage.Add(1)
 		in.Log.Warn("no lease for a gateway", "gateway", b.gateway.Name, "err", err)
-		return out, nil
+		return out, b.order, nil
 	}
-	return answered, nil
+	return answered, b.order, nil
 }
 
-// Shared applies a batch that another replica took and has answered.
+// Shared applies a batch that another replica took and has answered. One of an
+// earlier version has no order: it counts as of now.
 func (in *Ingest) Shared(frame []byte, now time.Time) error {
 	b, err := read(frame)
 	if err != nil {
@@ -93,10 +97,11 @@ func (in *Ingest) Shared(frame []byte, now time.Time) error {
 }
 
 // ForOthers is what of a batch's frame other replicas need, in frames of at most
-// so many bytes: who reports, its books and its reports. Its admission is the
-// leader's business.
-func ForOthers(frame []byte, most int) (out [][]byte) {
+// so many bytes: who reports, its books and its reports with their order. Its
+// admission is the leader's business.
+func ForOthers(frame []byte, order uint64, most int) (out [][]byte) {
 	head := append([]byte{}, frame[:wire.HeaderBytes]...)
+	head = wire.AppendSection(head, wire.SectionOrder, binary.LittleEndian.AppendUint64(nil, order))
 	var chunks []wire.Section
 	_ = wire.ForEachSection(frame, func(s wire.Section) error { // it was read before
 		switch s.Type {
@@ -124,6 +129,7 @@ type batch struct {
 	inFlight map[uint16]wire.InFlight
 	ready    map[policy.Hash]wire.Ready
 	chunks   []reports
+	order    uint64 // 0: now
 
 	usage, latency []byte
 }
@@ -157,6 +163,11 @@ func read(frame []byte) (*batch, error) {
 				b.ready[r.Hash] = r
 				return nil
 			})
+		case wire.SectionOrder:
+			if len(s.Payload) != 8 {
+				return fmt.Errorf("an order of %d bytes", len(s.Payload))
+			}
+			b.order = binary.LittleEndian.Uint64(s.Payload)
 		case wire.SectionUsage:
 			b.usage = s.Payload
 		case wire.SectionLatency:
@@ -189,7 +200,7 @@ func (in *Ingest) take(b *batch, elsewhere bool, now time.Time) {
 			in.Counters.Duplicates.Add(1)
 			continue
 		}
-		if err := in.apply(b.gateway.Name, r, queues, now); err != nil {
+		if err := in.apply(b.gateway.Name, r, b.order, queues, now); err != nil {
 			in.Counters.BadChunks.Add(1)
 			in.Log.Warn("report chunk damaged", "gateway", b.gateway.Name, "slot", r.slot, "sequence", r.chunk.Sequence, "err", err)
 		}
@@ -202,7 +213,7 @@ type reports struct {
 	records []byte
 }
 
-func (in *Ingest) apply(gateway string, r reports, queues map[uint16]queue, now time.Time) error {
+func (in *Ingest) apply(gateway string, r reports, order uint64, queues map[uint16]queue, now time.Time) error {
 	boot := xxhash.Sum64String(gateway) ^ r.chunk.Nonce
 	var path []index.Checkpoint
 	return wire.ForEachReport(r.records, func(rep *wire.Report) error {
@@ -214,13 +225,13 @@ func (in *Ingest) apply(gateway string, r reports, queues map[uint16]queue, now 
 				path = append(path, rep.Checkpoint(i))
 			}
 			in.Index.Dispatch(index.Dispatch{
-				Request: id, Chosen: rep.Chosen, PromptUnits: rep.PromptUnits, MatchedUnits: rep.MatchedUnits,
+				Request: id, Order: order, Chosen: rep.Chosen, PromptUnits: rep.PromptUnits, MatchedUnits: rep.MatchedUnits,
 				Path: path, Idle: queues[rep.Chosen].empty(rep), Observe: in.Observing(rep.Pool),
 			}, now)
 			in.Dispatched(rep.Pool, path, now)
 		case wire.Done:
 			d := index.Done{
-				Request: id, Served: rep.Served, Outcome: outcome(rep), PredictedTokens: rep.PredictedTokens,
+				Request: id, Order: order, Served: rep.Served, Outcome: outcome(rep), PredictedTokens: rep.PredictedTokens,
 				CachedTokens: rep.CachedTokens, PromptTokens: rep.PromptTokens, OutputTokens: rep.OutputTokens,
 				TTFT: -1, Total: time.Duration(rep.TotalMillis) * time.Millisecond,
 			}

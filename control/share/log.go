@@ -178,5 +178,7 @@ func (s *Share) lose(origin uint64, p *peer, before uint64) {
 	}
 	s.cfg.Log.Warn("messages of another replica are lost, its index will be merged", "replica", fmt.Sprintf("%016x", origin), "messages", before-p.next)
 	s.counter.lost.Add(before - p.next)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	p.next, p.heal = before, true
 }

@@ -72,11 +72,16 @@ type Share struct {
 	inboxBytes atomic.Int64
 	found      chan struct{} // closed when the beginning is over
 
-	mu    sync.Mutex // of peers; they are changed by Run alone
+	mu    sync.Mutex // of peers; they are changed by Run alone, which needs it for changes only
 	peers map[uint64]*peer
 
-	healed  time.Time // when the last merge began. Of Run
-	covered time.Time // until then who is met was there before the first merge. Of Run
+	healed time.Time // when the last merge began. Of Run
+	// known is what the first index that was merged had heard: the number to come, by
+	// replica. Of Run
+	known map[uint64]uint64
+	// covered: until then who is met was there before the first merge, which an
+	// earlier version gave, without known. Of Run
+	covered time.Time
 	counter counters
 }
 
@@ -168,8 +173,11 @@ func (s *Share) Run(ctx context.Context) error {
 	s.find(ctx)
 	close(s.found)
 	var last lastSnapshot
-	if err := keep(s.cfg.Bus.Serve(modelsSubject+own, func(req []byte) []byte { return last.serve(req, s.cfg.Snapshot) })); err != nil {
+	if err := keep(s.cfg.Bus.Serve(modelsSubject+own, func(req []byte) []byte { return last.serve(req, s.heard, s.cfg.Snapshot) })); err != nil {
 		return fmt.Errorf("give the index to other replicas: %w", err)
+	}
+	if err := keep(s.cfg.Bus.Serve(heardSubject+own, last.serveHeard)); err != nil {
+		return fmt.Errorf("say what the index has heard: %w", err)
 	}
 	if err := keep(s.cfg.Bus.Serve(whoSubject, func([]byte) []byte { return s.position() })); err != nil {
 		return fmt.Errorf("be found by other replicas: %w", err)
@@ -249,13 +257,17 @@ func (s *Share) hear(ctx context.Context, message []byte, now time.Time) {
 }
 
 func (s *Share) apply(p *peer, h *header, payload []byte) {
-	p.next = h.sequence + 1
 	s.counter.received.Add(1)
 	s.cfg.Apply(h.kind, payload)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.next = h.sequence + 1 // it is in the index by now
 }
 
-// peer finds who sent a message. What one that is met for the first time said
-// long ago is in nobody's inbox: its index is merged.
+// peer finds who sent a message. One that is met for the first time is heard from
+// where the index that was merged at the beginning had heard it, or from its first
+// message. What it said so long ago that it has not kept it is in nobody's inbox:
+// its index is merged.
 func (s *Share) peer(h *header, now time.Time) *peer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,8 +282,9 @@ func (s *Share) peer(h *header, now time.Time) *peer {
 			s.counter.dropped.Add(1)
 			return nil
 		}
-		p = &peer{next: 1}
-		if covered := now.Before(s.covered); covered || h.sequence > keptMessages {
+		next, known := s.known[h.origin]
+		p = &peer{next: max(1, next)}
+		if covered := !known && now.Before(s.covered); covered || h.sequence > p.next+keptMessages {
 			p.next, p.heal = h.sequence, !covered
 			if h.kind == position {
 				p.next++

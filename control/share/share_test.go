@@ -263,6 +263,54 @@ func TestAReplicaThatStartsHasWhatTheOthersHave(t *testing.T) {
 	})
 }
 
+// TestAReplicaThatStartsMissesNothingBetweenASnapshotAndItsPosition: the snapshot
+// that it gets was made for another one, seconds ago.
+func TestAReplicaThatStartsMissesNothingBetweenASnapshotAndItsPosition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet()
+		a := join(n, 1)
+		time.Sleep(time.Second)
+		a.tell("1")
+		b := join(n, 2)
+		<-b.Found()
+		a.tell("2")
+		c := join(n, 3)
+		<-c.Found()
+		a.tell("3")
+		time.Sleep(2 * time.Second)
+		same(t, "1 2 3", a, b, c)
+		if got := len(slices.DeleteFunc(slices.Clone(n.asked), func(s string) bool { return s != "models" })); got != 2 || c.Stats(time.Now()).Merges != 1 {
+			t.Errorf("%d snapshots were asked for, %+v", got, c.Stats(time.Now()))
+		}
+		for _, r := range []*replica{a, b, c} {
+			r.end()
+		}
+	})
+}
+
+// TestAReplicaThatStartsHearsOfWhomItsSourceDoesNotKnow: all start together, and
+// one merges the index of another that has not heard of the third yet.
+func TestAReplicaThatStartsHearsOfWhomItsSourceDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet()
+		a := join(n, 1)
+		time.Sleep(time.Second)
+		a.tell("a1")
+		n.losing(func([]byte) bool { return true })
+		b := join(n, 2)
+		b.tell("b1")
+		time.Sleep(100 * time.Millisecond)
+		c := join(n, 3) // of a, the first to answer
+		<-c.Found()
+		n.losing(nil)
+		time.Sleep(3 * time.Second)
+		same(t, "a1 b1", a, b, c)
+		for _, r := range []*replica{a, b, c} {
+			r.end()
+		}
+	})
+}
+
 func TestTheFirstReplicaDoesNotWaitLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -167,6 +167,8 @@ const (
 	SectionLatency   SectionType = 21
 
 	SectionHomes SectionType = 22
+	// SectionOrder is between replicas of control: u64, the order of a batch's reports.
+	SectionOrder SectionType = 23
 )
 
 // Section is one section of a frame.
