@@ -69,11 +69,12 @@ func (g *Gate) writePool(p *pool, cas uint32, now int64) abi.Status {
 	if s := g.putShare(p, now); s != nil {
 		next = g.bookAhead(p, s, now)
 	}
+	g.cell.count(&p.away)
 	g.out = g.cell.append(g.out[:0])
 	status := abi.SetSharedData(p.key, g.out, cas)
 	switch status {
 	case abi.OK:
-		p.ahead = next
+		p.ahead, p.away = next, [policy.Classes]away{}
 		g.metrics.Add(metrics.SlotsOrphaned, 0, g.dropped)
 		g.dropped = 0
 	case abi.CASMismatch:

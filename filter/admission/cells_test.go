@@ -17,7 +17,7 @@ func TestStructsAreAsDrawn(t *testing.T) {
 		what      string
 		got, want uintptr
 	}{
-		{"a pool's head", unsafe.Sizeof(poolHead{}), 112},
+		{"a pool's head", unsafe.Sizeof(poolHead{}), 152},
 		{"its queues' virtual times", unsafe.Offsetof(poolHead{}.Virtual), 88},
 		{"a share", unsafe.Sizeof(share{}), 56},
 		{"its prefill", unsafe.Offsetof(share{}.Prefill), 40},
@@ -67,10 +67,10 @@ func TestAnyBytesAreACellOrNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SliceOfN(rapid.Byte(), 0, 400).Draw(t, "bytes")
 		if len(b) >= 8 && rapid.Bool().Draw(t, "magic") {
-			copy(b, "WPS1\x01\x00\x01\x00")
+			copy(b, "WPS3\x01\x00\x01\x00")
 		}
 		if len(b) >= 8 && rapid.Bool().Draw(t, "tenant") {
-			copy(b, "WPT1\x02\x00")
+			copy(b, "WPT2\x02\x00")
 		}
 		var p poolCell
 		p.decode(b)

@@ -259,6 +259,7 @@ func (g *Gate) appendPool(b []byte, p *pool, now int64) []byte {
 		u := wire.Used{
 			Tenant: wire.WholeClass, Pool: p.index, Class: uint8(class),
 			InUse: use.Class[class].Slots, PrefillTokens: use.Class[class].Prefill,
+			Refused: g.cell.Away[class], Tokens: g.cell.AwayTokens[class],
 		}
 		for i := range g.cell.Queues {
 			if q := &g.cell.Queues[i]; int(q.Class) == class {

@@ -97,6 +97,7 @@ type pool struct {
 	// pending is how many of those that wait do so for their tenants' limits, and their tokens.
 	pending       [policy.Classes]uint16
 	pendingTokens [policy.Classes]uint32
+	away          [policy.Classes]away
 	ahead         ahead
 	most, peak    amount // in use since the last tick, and in the time before it, at most
 	others        bool   // requests waited when the cell was last seen

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	poolMagic   = 0x32535057 // "WPS2"
+	poolMagic   = 0x33535057 // "WPS3"
 	poolFixed   = int(unsafe.Sizeof(poolHead{}))
 	poolShare   = int(unsafe.Sizeof(share{}))
 	poolWaiters = int(unsafe.Sizeof(queued{}))
@@ -33,8 +33,8 @@ type limits struct {
 // still, is whole again with the VM's next change.
 //
 //	offset size
-//	0      112  head
-//	112    56n  shares
+//	0      152  head
+//	152    56n  shares
 //	       40m  queues
 type poolCell struct {
 	poolHead
@@ -45,7 +45,7 @@ type poolCell struct {
 // poolHead is what a cell begins with.
 //
 //	offset size
-//	0      4    magic "WPS2"
+//	0      4    magic "WPS3"
 //	4      2    n, the number of shares, at most 128
 //	6      2    m, the number of queues, at most 384
 //	8      8    term of the lease, 0 none
@@ -53,12 +53,32 @@ type poolCell struct {
 //	24     64   by class, then of the whole pool: slots, floor, tokens to prefill,
 //	            tokens/s, u32 each
 //	88     24   by class: virtual time of the queues, f64
+//	112    12   by class: requests refused for want of room, modulo 2^32
+//	124    4    0
+//	128    24   by class: the tokens that those would have had to prefill, u64
 type poolHead struct {
 	magic       uint32
 	n, m        uint16
 	Term, Lease uint64
 	Limits      [policy.Classes + 1]limits
 	Virtual     [policy.Classes]float64
+	Away        [policy.Classes]uint32
+	_           uint32
+	AwayTokens  [policy.Classes]uint64
+}
+
+// away is what a VM has refused for want of room and not yet put into the cell.
+type away struct {
+	requests uint32
+	tokens   uint64
+}
+
+// count puts it there.
+func (c *poolCell) count(a *[policy.Classes]away) {
+	for class := range a {
+		c.Away[class] += a[class].requests
+		c.AwayTokens[class] += a[class].tokens
+	}
 }
 
 // share is what one VM has in use, and what it has booked: at least as much.

@@ -161,6 +161,12 @@ func (g *Gate) refused(t *Ticket, why quota.Reason, now int64) {
 	if !t.Bypass {
 		g.refusedTenant(t, now)
 	}
+	if t.pool != nil && why.ForRoom() {
+		a := &t.pool.away[t.Class]
+		a.requests++
+		a.tokens += uint64(t.need)
+		t.pool.dirty = true
+	}
 	g.Done(t, -1, now)
 }
 

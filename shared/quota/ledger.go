@@ -2,6 +2,7 @@ package quota
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -107,7 +108,7 @@ type holding struct {
 	prefillHeld uint32
 	inUse       uint32
 	class       [policy.Classes]classUse
-	refused     [policy.Classes]uint32
+	refused     [policy.Classes]turnedAway
 	// demand and prefill are what it asks for, weight is that of the tenants that wait, at least 1.
 	demand, prefill, weight [policy.Classes]float64
 	least                   uint32 // in use in all reports of the window of its pool's ghosts
@@ -117,6 +118,35 @@ type holding struct {
 
 type classUse struct {
 	inUse, waiting, prefill, waitingTokens, oldestMillis, weight uint32
+}
+
+// turnedAway is what a gateway has refused of a class for want of room.
+type turnedAway struct {
+	requests uint32 // as last reported: since the process began, or its cell was made
+	tokens   uint64
+	known    bool
+	// lately and latelyTokens are those of the last second: a second's refusals, when they come evenly.
+	lately, latelyTokens float64
+}
+
+// latelyFades is the time in nanoseconds in which what was turned away fades to 1/e.
+const latelyFades = 1e9
+
+// report takes over a report that comes so long after the one before, and tells how many were
+// refused meanwhile. The first one has the past of the process, and one with less than before that
+// of another cell: neither is of now.
+func (t *turnedAway) report(requests uint32, tokens uint64, since int64) (n uint32) {
+	fade := math.Exp(-float64(max(since, 0)) / latelyFades)
+	t.lately *= fade
+	t.latelyTokens *= fade
+	if n = requests - t.requests; t.known && n < 1<<31 {
+		t.lately += float64(n)
+		t.latelyTokens += float64(sub(tokens, t.tokens))
+	} else {
+		n = 0
+	}
+	t.requests, t.tokens, t.known = requests, tokens, true
+	return n
 }
 
 // debit is the most that the gateway has in use, or can have before it reports again.
@@ -258,7 +288,7 @@ func (l *Ledger) gateway(name string, nonce uint64) *gateway {
 
 // report takes over what a gateway has in use.
 func (l *Ledger) report(g *gateway, u *wire.Usage, records []wire.Used, now int64) {
-	floorsOver := g.floorsOver
+	floorsOver, since := g.floorsOver, now-g.heard
 	g.usage, g.heard, g.unknown, g.floorsOver, g.succeeded = u.Sequence, now, false, false, 0
 	for _, other := range l.gateways {
 		if other.name == g.name && other.born < g.born && now > other.expires+successorGrace {
@@ -304,8 +334,7 @@ func (l *Ledger) report(g *gateway, u *wire.Usage, records []wire.Used, now int6
 			}
 			g.pools[at].report(r, u.Term == l.term)
 			if r.Tenant == wire.WholeClass && r.Class < policy.Classes {
-				l.pools[at].refused[r.Class] += uint64(r.Refused - g.pools[at].refused[r.Class])
-				g.pools[at].refused[r.Class] = r.Refused
+				l.pools[at].refused[r.Class] += uint64(g.pools[at].refused[r.Class].report(r.Refused, r.Tokens, since))
 			}
 		}
 	}
@@ -341,12 +370,14 @@ func (h *holding) report(r *wire.Used, ours bool) {
 	}
 }
 
-// ask computes what a gateway asks for.
+// ask computes what a gateway asks for: what it has, what waits, and what it turned away a moment
+// ago. Without that a class that turns away a third would seem content whenever nobody waits just
+// then, and its place would be lent to those below it.
 func (h *holding) ask() {
 	for c := range h.class {
-		u := &h.class[c]
-		h.demand[c] = float64(u.inUse) + float64(u.waiting)
-		h.prefill[c] = float64(u.prefill) + float64(u.waitingTokens)
+		u, away := &h.class[c], &h.refused[c]
+		h.demand[c] = float64(u.inUse) + float64(u.waiting) + away.lately
+		h.prefill[c] = float64(u.prefill) + float64(u.waitingTokens) + away.latelyTokens
 		h.weight[c] = max(float64(u.weight)/wire.WeightOne, 1)
 	}
 }

@@ -36,5 +36,8 @@ func (r Reason) String() string { return reasons[r] }
 // Yours tells whether the limit is the client's own (429) and not the fleet's (503).
 func (r Reason) Yours() bool { return r >= TenantConcurrency && r <= BypassConcurrency }
 
+// ForRoom tells whether the pool had no room, and not that the request was beyond a limit.
+func (r Reason) ForRoom() bool { return r >= QueueFull && r < Reasons }
+
 // ReasonNames are the labels of the metrics, without None.
 func ReasonNames() []string { return reasons[1:] }

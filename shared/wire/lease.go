@@ -180,7 +180,8 @@ type Usage struct {
 
 // Used is one record of a USAGE payload: of a pool (Tenant is WholeClass, Class is AnyClass), of a
 // class in it (Tenant is WholeClass), or of a tenant in all pools and classes (AnyPool, AnyClass).
-// What is spent counts in the last kind, PrefillTokens and OldestWait in the second, WaitingTokens
+// What is spent counts in the last kind. In the second Refused is for want of room, and Tokens
+// those that the refused would have had to prefill; older gateways leave both at 0. PrefillTokens and OldestWait in the second, WaitingTokens
 // in both. What waits in a class could use a slot there, what waits of a tenant waits for the
 // tenant's own limits. Slots is the lease that is held, and in a class the weight of the tenants
 // that wait in it, in units of 1/WeightOne; 0 is 1. A class 3 is the bypass. Records of a tenant in
@@ -196,8 +197,8 @@ type Usage struct {
 //	16     4    tokens to prefill that were admitted and have no first token yet
 //	20     4    tokens to prefill of those that wait, as far as known
 //	24     8    requests spent since the process began
-//	32     8    uncached tokens spent since the process began
-//	40     4    requests refused since the process began, modulo 2^32
+//	32     8    uncached tokens spent since the process began; in a class those of the refused
+//	40     4    requests refused since the process began, modulo 2^32; in a class for want of room
 //	44     4    slots of the lease that is held, 0 once it is over: what a new ledger starts from;
 //	            in a class the weight of the tenants that wait
 type Used struct {

@@ -33,7 +33,10 @@ type gateway struct {
 	waiting map[*quota.Waiter]*request
 	finish  [policy.Classes]map[uint16]float64
 	waits   quota.Use // of those that could use a slot
-	refused [policy.Classes]uint32
+	away    [policy.Classes]struct {
+		requests uint32
+		tokens   uint64
+	} // refused for want of room
 	ttft    [policy.Classes][wire.TTFTBuckets]uint32
 	tenants map[uint16]*tenant
 
@@ -288,7 +291,10 @@ func (g *gateway) leave(r *request) {
 
 func (g *gateway) refuse(r *request, why quota.Reason, after time.Duration) {
 	r.record.Refused, r.record.RetryAfter, r.record.Ended = why, max(after, time.Second), g.fleet.now
-	g.refused[r.class]++
+	if why.ForRoom() {
+		g.away[r.class].requests++
+		g.away[r.class].tokens += uint64(r.prompt)
+	}
 	g.tenant(r.tenant).refused++
 	g.giveTenant(r, false)
 }
@@ -403,7 +409,7 @@ func (g *gateway) usage() []byte {
 		total += u.Slots
 		used := wire.Used{
 			Tenant: wire.WholeClass, Class: uint8(c), InUse: u.Slots, Waiting: g.waits.Class[c].Slots, PrefillTokens: u.Prefill,
-			WaitingTokens: g.waits.Class[c].Prefill, Refused: g.refused[c], Slots: uint32(wire.WeightOne * g.queues[c].Weight()),
+			WaitingTokens: g.waits.Class[c].Prefill, Refused: g.away[c].requests, Tokens: g.away[c].tokens, Slots: uint32(wire.WeightOne * g.queues[c].Weight()),
 		}
 		if w := g.queues[c].Oldest(); w != nil {
 			used.OldestWaitMillis = uint32((now - w.Arrived) / int64(time.Millisecond))

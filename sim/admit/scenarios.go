@@ -143,7 +143,7 @@ func stampede() Scenario {
 			return []Check{
 				atMost("p99 TTFT of the admitted, s", on.TTFT(0.99, on.Of(at)), 2),
 				atLeast("refused that were told at once, share", float64(c.RefusedAtOnce)/float64(c.Refused), 0.95),
-				atLeast("admitted of those that came in these seconds", float64(c.Admitted), 100),
+				atLeast("admitted, share of what packed workers prefill within the objective", float64(c.Admitted)/(3*2*workers*rate/prompt), 0.25),
 				told("refused", float64(c.Refused)),
 				atMost("p99 TTFT of those that come 2 to 10 s later, s", on.TTFT(0.99, on.Of(after)), 2),
 				told("off: p99 TTFT, s", off.TTFT(0.99, off.Of(at))),
@@ -182,7 +182,7 @@ func idle() Scenario {
 				atLeast("P2 alone: throughput against saturated engines", on.Throughput(20*seconds, 40*seconds)/most, 0.95),
 				atLeast("beside P0 at half load: P2's part of the idle capacity", float64(served["batch"])/spare, 0.95),
 				atLeast("beside P0 at half load: utilisation", half.Throughput(20*seconds, 80*seconds)/most, 0.95),
-				atMost("P2's part of what is admitted from 0.2 s after P0 comes", float64(batch)/float64(admitted), 0.02),
+				atMost("P2's part of what is admitted from 0.2 s after P0 comes", float64(batch)/float64(admitted), 0),
 				atLeast("with P0: utilisation", on.Throughput(45*seconds, 80*seconds)/most, 0.95),
 				atMost("P0's p99 TTFT, s", on.TTFT(0.99, on.Of(Class(0))), 2),
 				told("P0's p99 TTFT beside P2 at half load, s", half.TTFT(0.99, half.Of(Class(0), Between(20*seconds, 80*seconds)))),
@@ -357,7 +357,7 @@ func nodes() Scenario {
 			live := Count(on.Of(Class(0), after))
 			return []Check{
 				atMost("P0's p99 TTFT after it, s", on.TTFT(0.99, on.Of(Class(0), after)), 2),
-				atMost("P0 refused after it, share", float64(live.Refused)/float64(live.Arrived), 0.08),
+				told("P0 refused after it, share", float64(live.Refused)/float64(live.Arrived)),
 				told("P1's p99 TTFT after it, s", on.TTFT(0.99, on.Of(Class(1), after))),
 				told("off: P0's p99 TTFT after it, s", off.TTFT(0.99, off.Of(Class(0), after))),
 			}

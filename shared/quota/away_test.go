@@ -1,0 +1,50 @@
+package quota
+
+import (
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/wire"
+)
+
+// TestWhoTurnsRequestsAwayIsNotContentWhenNobodyWaits: P0 has most of the pool, refuses for want of
+// room, and nobody of it waits when the report is written. What is left is its own, not P2's, until a
+// while after the last refusal.
+func TestWhoTurnsRequestsAwayIsNotContentWhenNobodyWaits(t *testing.T) {
+	b := newBench(t, `{}`, 100)
+	refused := uint32(5000) // since the process began, long before the ledger
+	p0 := func(waiting uint32, more uint32) *Lease {
+		b.now += 90 * millis
+		refused += more
+		return b.renew(1, wire.Used{Tenant: wire.WholeClass, Class: 0, InUse: 80, Waiting: waiting, Refused: refused}, ofClass(2, 0, 50))
+	}
+	p2 := func(l *Lease) uint32 {
+		g, ok := l.Pool(0, b.now)
+		if !ok {
+			t.Fatal("no lease")
+		}
+		return g.Class[2].Slots
+	}
+	for range 3 {
+		if got := p2(p0(0, 0)); got != 20 {
+			t.Errorf("P2 has %d of 20 that P0 doesn't ask for: what was refused before the ledger began counts", got)
+		}
+	}
+	for i := range 20 { // 30 a second
+		got := p2(p0(0, 3))
+		if i >= 15 && got != 0 {
+			t.Errorf("P2 has %d while P0 turns away 30 a second", got)
+		}
+	}
+	if s := b.ledger.Pools(b.now)[0].Class[0]; s.Refused != 60 {
+		t.Errorf("%d refused, want 60", s.Refused)
+	}
+	b.now += int64(4 * time.Second)
+	if got := p2(p0(0, 0)); got != 19 && got != 20 {
+		t.Errorf("P2 has %d of 20, four seconds after the last refusal", got)
+	}
+	refused = 3 // the gateway's cell was made anew
+	if p0(0, 0); b.ledger.Pools(b.now)[0].Class[0].Refused != 60 {
+		t.Error("a count that begins again counts")
+	}
+}
