@@ -26,12 +26,17 @@ func (c *chooser) cost() (int, Why) {
 	if !c.priced { // else the second choice
 		c.priced = true
 		c.hot = c.markHomes()
+		var recent float64
+		c.meanRate, recent = c.meanWork()
 		c.draw()
-		c.price()
+		c.price(recent)
+		if !c.roomy {
+			c.weigh()
+		}
 	}
-	best := c.cheapest(c.underWatermark)
+	best := c.cheapest(fixed(c.rule.Watermark))
 	if best < 0 {
-		best = c.cheapest(func(int) bool { return true })
+		best = c.cheapest(math.MaxInt64)
 	}
 	if best < 0 { // none was drawn: the second choice of a small pool
 		return c.leastLoad(), WhyLeastLoad
@@ -42,19 +47,18 @@ func (c *chooser) cost() (int, Why) {
 	return best, WhyCostMiss
 }
 
-// draw marks the candidates: young workers, homes without a copy, and by chance a part of those
-// with the longest match and of the others.
+// draw moves the candidates to the front of d.order: young workers, homes without a copy, and by
+// chance a part of those with the longest match and of the others.
 func (c *chooser) draw() {
-	order := c.byRef()
+	order, seen := c.d.order, c.d.seen
 	top := c.longest(math.MaxInt)
-	holders, rest := 0, len(order) // order[:holders] and order[rest:], what is marked between them
+	holders, rest := 0, len(order) // order[:holders] and order[rest:], the surely drawn between them
 	for at := 0; at < rest; {
 		i := order[at]
-		s := &c.d.seen[i]
+		s := &seen[i]
 		longest := top > 0 && s.credited == top
-		s.terms = Terms{Seen: s.home && !longest || c.youth(int(i)) > 0}
 		switch {
-		case s.terms.Seen:
+		case s.home && !longest || c.view.Workers[i].CacheAge > 0 && c.youth(int(i)) > 0:
 			at++
 		case longest:
 			order[holders], order[at] = order[at], order[holders]
@@ -65,90 +69,132 @@ func (c *chooser) draw() {
 			order[rest], order[at] = order[at], order[rest]
 		}
 	}
-	c.drawPart(order[:holders])
-	c.drawPart(order[rest:])
+	drawn := c.drawPart(order[:holders])
+	drawn += copy(order[drawn:], order[holders:rest])
+	others := c.drawPart(order[rest:])
+	c.drawn = drawn + copy(order[drawn:], order[rest:rest+others])
 }
 
-// drawPart marks a part of the workers by chance, two at least: one is no choice.
-func (c *chooser) drawPart(workers []int32) {
+// drawPart moves a part of the workers, drawn by chance, to the front, two at least: one is no
+// choice. It returns how many.
+func (c *chooser) drawPart(workers []int32) int {
 	n := len(workers)
 	want := min(n, max(2, int(math.Ceil(c.rule.Sample*float64(n)))))
-	for k := range want {
-		if want < n {
+	if want < n {
+		for k := range want {
 			at := k + c.rng.IntN(n-k)
 			workers[k], workers[at] = workers[at], workers[k]
 		}
-		c.d.seen[workers[k]].terms.Seen = true
+	}
+	return want
+}
+
+// price fills in what each candidate would cost, but for the blocks that it pushes out: most have
+// lost by then.
+func (c *chooser) price(meanRecent float64) {
+	step, spread := c.rule.DecodeStep.Seconds(), c.rule.SpreadWeight.Seconds()
+	decode := c.rule.DecodeWeight * float64(c.rule.OutputTokens)
+	miss := 1 + c.rule.MissWeight
+	prompt := c.req.PromptTokens
+	workers, seen := c.view.Workers, c.d.seen
+	for _, i := range c.d.order[:c.drawn] {
+		s, w := &seen[i], &workers[i]
+		rate := w.PrefillRate
+		if !(rate > 0) {
+			rate = c.meanRate
+		}
+		s.drawn = true
+		s.wait = float64(max(0, w.UncachedTokens)) / rate
+		own := float64(max(0, prompt-s.credited)) / rate
+		s.miss = miss * own
+		if s.home || w.CacheAge > 0 {
+			s.miss = c.miss(int(i), s.wait, own, rate)
+		}
+		others := float64(s.requests)
+		token := others * step
+		harm := token
+		if w.DecodeSeconds > token {
+			token = w.DecodeSeconds
+		}
+		s.decode = decode * (token + step + harm)
+		s.spread = 0
+		if meanRecent > 0 {
+			s.spread = spread * (w.RecentTokens/meanRecent - 1)
+			if w.CacheAge > 0 {
+				s.spread = (1 - c.youth(int(i))) * spread * (w.RecentTokens/meanRecent - 1)
+			}
+		}
+		s.evict, s.whole = 0, w.TailAge <= 0
+		s.value = s.wait + s.miss + s.decode + s.evict + s.spread
 	}
 }
 
-// price fills in what each candidate would cost.
-func (c *chooser) price() {
-	meanRate, meanRecent := c.meanWork()
-	for i := range c.d.seen {
-		s, w := &c.d.seen[i], &c.view.Workers[i]
-		if !s.in || !s.terms.Seen {
-			continue
-		}
-		rate := w.PrefillRate
-		if !(rate > 0) {
-			rate = meanRate
-		}
-		uncached := float64(max(0, c.req.PromptTokens-s.credited))
-		t := &s.terms
-		t.Wait = float64(max(0, w.UncachedTokens)) / rate
-		t.Miss = c.miss(i, t.Wait, uncached/rate, rate)
-		step := c.rule.DecodeStep.Seconds()
-		others := float64(s.requests)
-		own := max(w.DecodeSeconds, others*step) + step
-		t.Decode = c.rule.DecodeWeight * float64(c.rule.OutputTokens) * (own + others*step)
-		if w.TailAge > 0 {
-			pushed := max(0, uncached+float64(c.rule.OutputTokens)-float64(max(0, w.FreeTokens)))
-			age := w.TailAge + max(0, s.age) // it has aged since the report
-			t.Evict = c.rule.EvictWeight * pushed / rate * math.Exp(-float64(age)/float64(max(c.rule.TailDecay, time.Millisecond)))
-		}
-		if meanRecent > 0 {
-			t.Spread = (1 - c.youth(i)) * c.rule.SpreadWeight.Seconds() * (w.RecentTokens/meanRecent - 1)
-		}
-		t.Cost = t.Wait + t.Miss + t.Decode + t.Evict + t.Spread
+// addEviction completes a candidate's price, which only rises by it.
+func (c *chooser) addEviction(i int) {
+	s, w := &c.d.seen[i], &c.view.Workers[i]
+	if s.whole {
+		return
 	}
+	s.whole = true
+	pushed := float64(max(0, c.req.PromptTokens-s.credited)) + float64(c.rule.OutputTokens) - float64(max(0, w.FreeTokens))
+	if pushed <= 0 {
+		return
+	}
+	rate := w.PrefillRate
+	if !(rate > 0) {
+		rate = c.meanRate
+	}
+	age := w.TailAge + max(0, s.age) // it has aged since the report
+	s.evict = c.rule.EvictWeight * pushed / rate * math.Exp(-float64(age)/float64(max(c.rule.TailDecay, time.Millisecond)))
+	s.value = s.wait + s.miss + s.decode + s.evict + s.spread
 }
 
 // meanWork is the mean of the known prefill rates and of the recent work, summed in the order of
 // refs: the order of the workers must not show.
 func (c *chooser) meanWork() (rate, recent float64) {
-	known, n := 0, 0
-	for _, i := range c.byRef() {
+	known, order := 0, c.byRef()
+	for _, i := range order {
 		w := &c.view.Workers[i]
 		if w.PrefillRate > 0 {
 			rate += w.PrefillRate
 			known++
 		}
-		recent += max(0, w.RecentTokens)
-		n++
+		if w.RecentTokens > 0 {
+			recent += w.RecentTokens
+		}
 	}
 	if known > 0 {
 		rate /= float64(known)
 	} else {
 		rate = defaultPrefillRate
 	}
-	return rate, recent / float64(max(n, 1))
+	return rate, recent / float64(max(len(order), 1))
 }
 
 // sameCost is the difference in seconds below which two costs are equal and the session decides.
 const sameCost = 0.0005
 
-// cheapest picks the candidate of least cost; of nearly equal ones the one that the session, or
-// the prefix, prefers, so that a conversation without a match in the table stays where it was.
-func (c *chooser) cheapest(ok func(i int) bool) int {
+// cheapest picks the candidate of least cost among those whose watermark is below the limit; of
+// nearly equal ones the one that the session, or the prefix, prefers, so that a conversation
+// without a match in the table stays where it was.
+func (c *chooser) cheapest(mark int64) int {
+	drawn, seen, skip := c.d.order[:c.drawn], c.d.seen, int32(c.skip)
 	least := math.Inf(1)
-	for i := range c.d.seen {
-		if s := &c.d.seen[i]; c.in(i) && s.terms.Seen && ok(i) {
-			least = min(least, s.terms.Cost)
+	for _, i := range drawn {
+		if s := &seen[i]; s.value < least && s.mark < mark && i != skip {
+			if c.addEviction(int(i)); s.value < least {
+				least = s.value
+			}
 		}
 	}
-	return c.preferred(func(i int) bool {
-		s := &c.d.seen[i]
-		return s.terms.Seen && ok(i) && s.terms.Cost <= least+sameCost
-	})
+	least += sameCost
+	t := c.tie()
+	for _, i := range drawn {
+		if s := &seen[i]; s.value <= least && s.mark < mark && i != skip {
+			if c.addEviction(int(i)); s.value <= least {
+				c.offer(&t, int(i))
+			}
+		}
+	}
+	return t.best
 }

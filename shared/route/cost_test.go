@@ -215,3 +215,20 @@ func TestOfManyHoldersAPartIsLookedAt(t *testing.T) {
 		}
 	}
 }
+
+// The price of what is pushed out is worked out last, and only where it can matter: among workers
+// that are equal without it, it does.
+func TestWhatAWorkerPushesOutCountsAmongEquals(t *testing.T) {
+	for _, full := range []uint16{1, 2} {
+		v := priced(2)
+		v.worker(full).TailAge, v.worker(3-full).TailAge = time.Minute, time.Minute
+		v.worker(3 - full).FreeTokens = 1 << 20
+		for session := range uint64(20) {
+			var d Decision
+			Choose(&Request{PromptTokens: 500, SessionKey: session + 1}, v, 0, NewRand(1), &d)
+			if d.Best == full {
+				t.Fatalf("session %d goes to worker %d, which is full", session, full)
+			}
+		}
+	}
+}

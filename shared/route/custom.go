@@ -42,20 +42,24 @@ type Facts struct {
 
 // custom picks the worker of the highest score.
 func (c *chooser) custom() (int, Why) {
+	c.weigh()
 	c.askScores()
-	for _, below := range [...]func(int) bool{c.underWatermark, func(int) bool { return true }} {
-		top := math.Inf(-1)
-		for i := range c.d.seen {
-			if c.in(i) && below(i) {
-				top = max(top, c.d.seen[i].terms.Sum)
-			}
+	for _, mark := range [...]int64{fixed(c.rule.Watermark), math.MaxInt64} {
+		if c.fit(mark) {
+			return c.highest(mark, 0), WhyCustom
 		}
-		if math.IsInf(top, -1) {
-			continue
-		}
-		return c.preferred(func(i int) bool { return below(i) && c.d.seen[i].terms.Sum == top }), WhyCustom
 	}
 	return c.leastLoad(), WhyLeastLoad // nobody, or nobody fit
+}
+
+// fit tells whether a worker whose watermark is below the limit has a score above -Inf.
+func (c *chooser) fit(mark int64) bool {
+	for i := range c.d.seen {
+		if s := &c.d.seen[i]; c.in(i) && s.mark < mark && !math.IsInf(s.value, -1) {
+			return true
+		}
+	}
+	return false
 }
 
 // askScores fills in the scores of those that have none yet: all, and for the second choice those
@@ -66,7 +70,7 @@ func (c *chooser) askScores() {
 	f := &c.d.facts // not on the stack: an unknown function takes its address
 	for i := range c.d.seen {
 		s, w := &c.d.seen[i], &c.view.Workers[i]
-		if !s.in || s.terms.Seen {
+		if !s.in || s.drawn {
 			continue
 		}
 		*f = Facts{
@@ -81,6 +85,6 @@ func (c *chooser) askScores() {
 		if score != score { // NaN
 			score = math.Inf(-1)
 		}
-		s.terms = Terms{Seen: true, Sum: score}
+		s.drawn, s.value = true, score
 	}
 }

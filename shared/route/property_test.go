@@ -37,6 +37,9 @@ func drawView(t *rapid.T) *View {
 		w.Watermark = share.Draw(t, "watermark")
 		w.Trust = share.Draw(t, "trust")
 		w.InFlight = rapid.IntRange(0, 60).Draw(t, "in flight")
+		w.Running = rapid.SampledFrom([]int{0, 0, 80}).Draw(t, "running")
+		w.EvictShare = rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "evict share")
+		w.EvictFor = rapid.SampledFrom([]time.Duration{0, 0, 6 * time.Second}).Draw(t, "evict for")
 		w.UncachedTokens = rapid.SampledFrom([]int{0, 0, 500}).Draw(t, "uncached")
 		w.Age = rapid.SampledFrom([]time.Duration{Never, 0, time.Second, 7 * time.Second, time.Minute}).Draw(t, "age")
 		w.AvoidFor = rapid.SampledFrom([]time.Duration{0, 0, 0, time.Second}).Draw(t, "avoid")
@@ -70,6 +73,9 @@ func drawRequest(t *rapid.T, v *View) *Request {
 	for _, w := range v.Workers {
 		if rapid.IntRange(0, 2).Draw(t, "matches") == 0 {
 			req.Matches = append(req.Matches, table.Match{Ref: w.Ref, Units: rapid.SampledFrom([]uint32{3, 64, 66, 128}).Draw(t, "units")})
+		}
+		if rapid.IntRange(0, 4).Draw(t, "slow") == 0 {
+			req.SlowMatches = append(req.SlowMatches, table.Match{Ref: w.Ref, Units: 100})
 		}
 		if rapid.IntRange(0, 5).Draw(t, "excluded") == 0 {
 			req.Exclude = append(req.Exclude, w.Ref)
@@ -236,7 +242,7 @@ func TestThresholdEqualsAPlainImplementation(t *testing.T) {
 }
 
 func TestDecisionDoesNotAllocateOnceWarm(t *testing.T) {
-	for rule := policy.Threshold; rule <= policy.CHWBL; rule++ {
+	for rule := policy.Threshold; rule <= policy.Weighted; rule++ {
 		v := fleet(64, rule)
 		req := long(holds(3, 1024), holds(9, 2048))
 		rng := NewRand(1)

@@ -274,7 +274,7 @@ type Decision struct {
 	facts Facts
 	turns []turn
 	seen  []seen
-	index []int32 // by ref: index in View.Workers + 1, 0 = none; all 0 between calls
+	index []int32 // by ref: index in View.Workers + 1 as of some call, 0 = none
 	order []int32
 }
 

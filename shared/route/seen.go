@@ -11,17 +11,19 @@ import (
 type seen struct {
 	in       bool // may be picked
 	home     bool // of the request's hot prefix
+	drawn    bool // rules cost, weighted and custom: it has a price or a score
+	whole    bool // rule cost: the price has its eviction term, which is left to the last
 	left     Left // why not
 	matched  int
 	credited int
-	load     int64 // in loadUnits
-	step     int64 // load in loadSteps
-	mark     int64 // watermark in loadUnits
 	requests int
-	key      uint64 // of the address, 0 until needed
 	age      time.Duration
 	stale    int64 // 0 fresh .. staleOne worth nothing
-	terms    Terms // rules cost, weighted and custom
+	load     int64 // in loadUnits, once weighed
+	step     int64 // load in loadSteps, once weighed
+	mark     int64 // watermark in loadUnits, once weighed
+	// The parts of the price, see price, and their sum; or the score.
+	wait, miss, decode, evict, spread, value float64
 }
 
 const (
@@ -36,70 +38,81 @@ const (
 	loadStep = loadUnits / 100
 )
 
-// enter brings all workers to now and decides who takes part.
+// enter brings all workers to now and decides who takes part. Like all that is done for every
+// worker it is one flat loop: in a VM of Go a call costs as much as the arithmetic on a worker, and
+// so does min or max of floats, a division of signed integers or a Duration's Seconds.
 func (c *chooser) enter(now time.Duration) {
-	workers := c.view.Workers
-	if cap(c.d.seen) < len(workers) {
-		c.d.seen = make([]seen, len(workers), len(workers)+len(workers)/4)
+	workers, d := c.view.Workers, c.d
+	if cap(d.seen) < len(workers) {
+		d.seen = make([]seen, len(workers), len(workers)+len(workers)/4)
 	}
-	c.d.seen = c.d.seen[:len(workers)]
+	d.seen = d.seen[:len(workers)]
 	c.elapsed = max(now-c.view.At, 0)
+	elapsed, fresh, exclude := c.elapsed, c.view.Fresh, c.req.Exclude
+	decay, lease := max(c.rule.LoadDecay, 1), c.rule.Lease
+	able, sorted, last, fullest := 0, true, -1, 0.0
 	for i := range workers {
-		w := &workers[i]
-		s := &c.d.seen[i]
-		*s = seen{key: w.AddressKey, age: Never, stale: staleOne}
+		w, s := &workers[i], &d.seen[i]
+		age, stale := Never, int64(staleOne)
 		if w.Age >= 0 {
-			s.age = w.Age + c.elapsed
-			if decay := max(c.rule.LoadDecay, 1); s.age < decay {
-				s.stale = int64(float64(staleOne) * float64(s.age) / float64(decay))
+			if age = w.Age + elapsed; age < decay {
+				stale = int64(float64(staleOne) * float64(age) / float64(decay))
 			}
 		}
+		left := LeftNot
 		switch {
-		case w.Ref == 0 || slices.Contains(c.req.Exclude, w.Ref):
-			s.left = LeftExcluded
+		case w.Ref == 0 || len(exclude) > 0 && slices.Contains(exclude, w.Ref):
+			left = LeftExcluded
 		case w.State == Down:
-			s.left = LeftDown
+			left = LeftDown
 		case w.State == Draining:
-			s.left = LeftDraining
-		case c.view.Fresh && s.age > c.rule.Lease:
-			s.left = LeftSilent
-		case w.AvoidFor > c.elapsed:
-			s.left = LeftAvoid
+			left = LeftDraining
+		case fresh && age > lease:
+			left = LeftSilent
+		case w.AvoidFor > elapsed:
+			left = LeftAvoid
 		default:
-			s.in = true
+			able++
 		}
-		c.note(w.Ref, i)
+		s.in, s.left, s.home, s.drawn, s.whole = left == LeftNot, left, false, false, false
+		s.age, s.stale, s.matched, s.credited, s.mark = age, stale, 0, 0, 0
+		requests := max(w.InFlight, 0)
+		if reported := int(int64(w.Running+w.Waiting) * (staleOne - stale) / staleOne); reported > requests {
+			requests = reported
+		}
+		s.requests = requests
+		if w.Watermark > fullest {
+			fullest = w.Watermark
+		}
+		sorted = sorted && int(w.Ref) > last
+		last = int(w.Ref)
 	}
-	c.readmitIfNobody()
-	c.weigh()
+	c.sorted, c.roomy = sorted, fixed(fullest) < fixed(c.rule.Watermark)
+	if able == 0 {
+		c.readmitIfNobody()
+	}
 	c.credit()
 }
 
-// note makes worker i findable by its ref.
-func (c *chooser) note(ref uint16, i int) {
-	if int(ref) >= len(c.d.index) {
-		grown := make([]int32, max(int(ref)+1, 2*len(c.d.index)))
-		copy(grown, c.d.index)
-		c.d.index = grown
-	}
-	c.d.index[ref] = int32(i) + 1
-}
-
-// leave forgets the refs, so that the next decision starts clean without clearing the index.
-func (c *chooser) leave() {
+// index makes every worker findable by its ref. Decisions about the same workers find it as they
+// left it.
+func (c *chooser) index() {
 	for i := range c.view.Workers {
-		c.d.index[c.view.Workers[i].Ref] = 0
+		ref := int(c.view.Workers[i].Ref)
+		if ref >= len(c.d.index) {
+			grown := make([]int32, max(ref+1, 2*len(c.d.index)))
+			copy(grown, c.d.index)
+			c.d.index = grown
+		}
+		c.d.index[ref] = int32(i) + 1
 	}
 }
 
 func (c *chooser) readmitIfNobody() {
 	for _, left := range [...]Left{LeftAvoid, LeftSilent} {
-		for i := range c.d.seen {
-			if c.d.seen[i].in {
-				return
-			}
+		if c.readmit(left) {
+			return
 		}
-		c.readmit(left)
 	}
 }
 
@@ -118,6 +131,10 @@ func (c *chooser) readmit(left Left) bool {
 // weigh draws load and watermark to the fleet's mean by the age of the report. What this
 // gateway has in flight is never old, so the load is at least that.
 func (c *chooser) weigh() {
+	if c.weighed {
+		return
+	}
+	c.weighed = true
 	workers := c.view.Workers
 	var load, mark, weight, plainLoad, plainMark, n int64
 	for i := range workers {
@@ -143,22 +160,27 @@ func (c *chooser) weigh() {
 		if w.MaxRunning > 0 {
 			s.load = max(s.load, fixed(float64(w.InFlight)/float64(w.MaxRunning)))
 		}
-		s.step = (s.load + loadStep/2) / loadStep
-		reported := int64(w.Running+w.Waiting) * (staleOne - s.stale) / staleOne
-		s.requests = max(w.InFlight, int(reported), 0)
+		s.step = int64(uint64(s.load+loadStep/2) / loadStep)
 	}
 }
 
+// fixed is a load or share in loadUnits.
 func fixed(f float64) int64 {
 	if !(f > 0) { // NaN counts as nothing
 		return 0
 	}
-	return int64(min(f, maxLoad)*loadUnits + 0.5)
+	if f > maxLoad {
+		f = maxLoad
+	}
+	return int64(f*loadUnits + 0.5)
 }
 
 // credit fills in the usable match of every worker, and what it is worth by trust and by what is
 // announced to go. A token in slower memory counts as a part of one.
 func (c *chooser) credit() {
+	if len(c.req.Matches)+len(c.req.SlowMatches) == 0 {
+		return
+	}
 	c.readTurns()
 	for _, m := range c.req.Matches {
 		if i := c.at(m.Ref); i >= 0 && m.Ref != 0 {
@@ -176,11 +198,12 @@ func (c *chooser) credit() {
 	if !c.view.Fresh {
 		table = max(0, 1-float64(c.elapsed)/float64(staleTrust))
 	}
-	for i := range c.view.Workers {
-		w, s := &c.view.Workers[i], &c.d.seen[i]
+	for i := range c.d.seen {
+		s := &c.d.seen[i]
 		if s.matched == 0 {
 			continue
 		}
+		w := &c.view.Workers[i]
 		trust := w.Trust * table
 		if left := w.EvictFor - c.elapsed; left > 0 {
 			near := 1 - min(float64(left)/float64(evictNotice), 1)
@@ -199,6 +222,7 @@ func (c *chooser) usable(i int, units uint32) int {
 
 // explain writes one record per worker.
 func (c *chooser) explain() {
+	c.weigh()
 	bound := c.holderBound()
 	for i := range c.view.Workers {
 		w, s := &c.view.Workers[i], &c.d.seen[i]
@@ -214,9 +238,27 @@ func (c *chooser) explain() {
 		c.d.Candidates = append(c.d.Candidates, Candidate{
 			Ref: w.Ref, Left: left, MatchedTokens: s.matched, CreditedTokens: s.credited,
 			Load: float64(s.load) / loadUnits, ReportedLoad: w.Load, Watermark: float64(s.mark) / loadUnits,
-			UncachedTokens: w.UncachedTokens, InFlight: w.InFlight, Age: s.age, Home: s.home, Terms: s.terms,
+			UncachedTokens: w.UncachedTokens, InFlight: w.InFlight, Age: s.age, Home: s.home, Terms: c.terms(i),
 		})
 	}
+}
+
+// terms are the parts of worker i's price or score.
+func (c *chooser) terms(i int) Terms {
+	s := &c.d.seen[i]
+	if !s.drawn {
+		return Terms{}
+	}
+	switch c.name {
+	case policy.Cost:
+		c.addEviction(i)
+		return Terms{Seen: true, Wait: s.wait, Miss: s.miss, Decode: s.decode, Evict: s.evict, Spread: s.spread, Cost: s.value}
+	case policy.Weighted:
+		t := Terms{Seen: true, Sum: s.value}
+		t.CachedShare, t.Queue, t.Utilization = c.parts(i)
+		return t
+	}
+	return Terms{Seen: true, Sum: s.value}
 }
 
 func (c *chooser) usesWatermark() bool {

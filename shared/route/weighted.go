@@ -13,20 +13,37 @@ import (
 // where the queue is the requests there as a share of the batch limit and utilization is the
 // load. A worker whose queue is longer than queue_breaker gets nothing for its cache.
 func (c *chooser) weighted() (int, Why) {
-	top := math.Inf(-1)
-	best := -1
-	for _, below := range [...]func(int) bool{c.underWatermark, func(int) bool { return true }} {
+	c.weigh()
+	for _, mark := range [...]int64{fixed(c.rule.Watermark), math.MaxInt64} {
 		for i := range c.d.seen {
-			if c.in(i) && below(i) {
-				top = max(top, c.score(i))
+			if s := &c.d.seen[i]; c.in(i) && !s.drawn && s.mark < mark {
+				c.score(i)
 			}
 		}
-		best = c.preferred(func(i int) bool { return below(i) && c.d.seen[i].terms.Sum >= top-sameScore })
-		if best >= 0 {
+		if best := c.highest(mark, sameScore); best >= 0 {
 			return best, WhyScore
 		}
 	}
-	return best, WhyNone
+	return -1, WhyNone
+}
+
+// highest picks the worker with the highest score among those whose watermark is below the limit;
+// of equals, within a margin, the preferred one.
+func (c *chooser) highest(mark int64, margin float64) int {
+	top, skip := math.Inf(-1), c.skip
+	for i := range c.d.seen {
+		if s := &c.d.seen[i]; s.in && i != skip && s.mark < mark && s.value > top {
+			top = s.value
+		}
+	}
+	top -= margin
+	t := c.tie()
+	for i := range c.d.seen {
+		if s := &c.d.seen[i]; s.in && i != skip && s.mark < mark && s.value >= top {
+			c.offer(&t, i)
+		}
+	}
+	return t.best
 }
 
 // defaultMaxRunning stands in for the batch limit of a worker that doesn't tell it.
@@ -35,41 +52,51 @@ const defaultMaxRunning = 64
 // sameScore is the difference below which two scores are equal.
 const sameScore = 1e-6
 
-func (c *chooser) score(i int) float64 {
+func (c *chooser) score(i int) {
+	cached, queue, utilization := c.parts(i)
 	s := &c.d.seen[i]
-	t := Terms{Seen: true}
-	batch := defaultMaxRunning
-	if n := c.view.Workers[i].MaxRunning; n > 0 {
-		batch = n
-	}
-	queue := float64(s.requests) / float64(batch)
-	if c.req.PromptTokens > 0 && queue <= c.rule.QueueBreaker {
-		t.CachedShare = min(1, float64(s.credited)/float64(c.req.PromptTokens))
-	}
-	t.Queue = min(1, queue/c.rule.MaxQueue)
-	t.Utilization = float64(s.load) / loadUnits
-	t.Sum = c.rule.CacheWeight*t.CachedShare - (t.Queue + 0.3*t.Utilization)
-	s.terms = t
-	return t.Sum
+	s.drawn, s.value = true, c.rule.CacheWeight*cached-(queue+0.3*utilization)
 }
 
-// preferred picks among equals: the worker that the session, else the prefix, prefers; by
-// chance without either.
-func (c *chooser) preferred(ok func(i int) bool) int {
+// parts are what worker i's score is made of.
+func (c *chooser) parts(i int) (cached, queue, utilization float64) {
+	s := &c.d.seen[i]
+	batch := c.view.Workers[i].MaxRunning
+	if batch <= 0 {
+		batch = defaultMaxRunning
+	}
+	queue = float64(s.requests) / float64(batch)
+	if c.req.PromptTokens > 0 && queue <= c.rule.QueueBreaker {
+		if cached = float64(s.credited) / float64(c.req.PromptTokens); cached > 1 {
+			cached = 1
+		}
+	}
+	if queue /= c.rule.MaxQueue; queue > 1 {
+		queue = 1
+	}
+	return cached, queue, float64(s.load) / loadUnits
+}
+
+// tie is a choice among equals: the worker that the session, else the prefix, prefers; by chance
+// without either.
+type tie struct {
+	key  uint64
+	best int // -1 for none
+	rank uint64
+}
+
+func (c *chooser) tie() tie {
 	key := c.req.SessionKey
 	if key == 0 {
 		key = c.tieKey()
 	}
-	best := -1
-	var rank uint64
-	for i := range c.d.seen {
-		if !c.in(i) || !ok(i) {
-			continue
-		}
-		r := ring.Rank(key, c.addressKey(i))
-		if best < 0 || r < rank || r == rank && c.view.Workers[i].Ref < c.view.Workers[best].Ref {
-			best, rank = i, r
-		}
+	return tie{key: key, best: -1}
+}
+
+// offer lets worker i take part.
+func (c *chooser) offer(t *tie, i int) {
+	r := ring.Rank(t.key, c.addressKey(i))
+	if t.best < 0 || r < t.rank || r == t.rank && c.view.Workers[i].Ref < c.view.Workers[t.best].Ref {
+		t.best, t.rank = i, r
 	}
-	return best
 }

@@ -1,0 +1,267 @@
+package route
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/ring"
+)
+
+// plain is the rule cost once more, worker by worker and without any care for time: what Choose
+// does in flat loops, lazily, it must do as this does.
+type plain struct {
+	req  *Request
+	view *View
+	rule *policy.Policy
+	now  time.Duration
+}
+
+func (p *plain) age(w *Worker) time.Duration {
+	if w.Age < 0 {
+		return Never
+	}
+	return w.Age + p.now
+}
+
+func (p *plain) stale(w *Worker) int64 {
+	if age := p.age(w); age >= 0 && age < p.rule.LoadDecay {
+		return int64(float64(staleOne) * float64(age) / float64(p.rule.LoadDecay))
+	}
+	return staleOne
+}
+
+// able lists who takes part: those without a mark, else those that are to be avoided, else the silent.
+func (p *plain) able() []*Worker {
+	var by [3][]*Worker
+	for i := range p.view.Workers {
+		w := &p.view.Workers[i]
+		switch {
+		case slices.Contains(p.req.Exclude, w.Ref) || w.State == Down || w.State == Draining:
+		case p.view.Fresh && p.age(w) > p.rule.Lease:
+			by[2] = append(by[2], w)
+		case w.AvoidFor > p.now:
+			by[1] = append(by[1], w)
+		default:
+			by[0] = append(by[0], w)
+		}
+	}
+	for _, workers := range by {
+		if len(workers) > 0 {
+			slices.SortFunc(workers, func(a, b *Worker) int { return int(a.Ref) - int(b.Ref) })
+			return workers
+		}
+	}
+	return nil
+}
+
+func (p *plain) requests(w *Worker) int {
+	return max(w.InFlight, int(int64(w.Running+w.Waiting)*(staleOne-p.stale(w))/staleOne))
+}
+
+func (p *plain) credited(w *Worker) int {
+	matched := 0
+	for _, m := range p.req.Matches {
+		if m.Ref == w.Ref {
+			matched = max(matched, usable(m.Units, p.req.PromptTokens, w.BlockTokens))
+		}
+	}
+	for _, m := range p.req.SlowMatches {
+		if m.Ref == w.Ref {
+			matched += int(p.view.Pool.SlowCredit * float64(max(0, usable(m.Units, p.req.PromptTokens, w.BlockTokens)-matched)))
+		}
+	}
+	trust := w.Trust
+	if !p.view.Fresh {
+		trust *= max(0, 1-p.now.Seconds()/60)
+	}
+	if left := w.EvictFor - p.now; left > 0 && left < 10*time.Second {
+		trust *= 1 - w.EvictShare*(1-left.Seconds()/10)
+	}
+	return int(float64(matched) * min(1, trust))
+}
+
+// watermark is drawn to the mean of all workers that report.
+func (p *plain) watermark(w *Worker) int64 {
+	var sum, weight, all, n int64
+	for i := range p.view.Workers {
+		if o := &p.view.Workers[i]; o.State != Down && o.Age >= 0 {
+			fresh := staleOne - p.stale(o)
+			sum, weight, all, n = sum+fixed(o.Watermark)*fresh, weight+fresh, all+fixed(o.Watermark), n+1
+		}
+	}
+	mean := int64(0)
+	switch {
+	case weight > 0:
+		mean = sum / weight
+	case n > 0:
+		mean = all / n
+	}
+	mark := fixed(w.Watermark)
+	return mark + (mean-mark)*p.stale(w)/staleOne
+}
+
+func (p *plain) youth(w *Worker) float64 {
+	if w.CacheAge == 0 || p.rule.Ramp == 0 {
+		return 0
+	}
+	return max(0, 1-float64(w.CacheAge+p.now)/float64(p.rule.Ramp))
+}
+
+// hot is the length of the deepest hot prefix that the prompt begins with, and its homes.
+func (p *plain) hot() (tokens int, homes []uint16) {
+	units := uint32(0)
+	for _, h := range p.view.Homes {
+		for _, at := range p.req.Checkpoints {
+			if at.End == h.Units && at.Fingerprint == h.Fingerprint && h.Units > units {
+				units, homes = h.Units, h.Refs
+			}
+		}
+	}
+	return int(units) * 16, homes
+}
+
+func (p *plain) terms(w *Worker) Terms {
+	var rate, known, recent float64
+	able := p.able()
+	for _, o := range able {
+		if o.PrefillRate > 0 {
+			rate, known = rate+o.PrefillRate, known+1
+		}
+		recent += o.RecentTokens
+	}
+	if rate /= known; known == 0 {
+		rate = 10_000
+	}
+	recent /= float64(len(able))
+	if w.PrefillRate > 0 {
+		rate = w.PrefillRate
+	}
+	uncached := float64(max(0, p.req.PromptTokens-p.credited(w)))
+	t := Terms{Seen: true, Wait: float64(w.UncachedTokens) / rate, Miss: (1 + p.rule.MissWeight) * uncached / rate}
+	if hot, homes := p.hot(); slices.Contains(homes, w.Ref) {
+		lacks := max(0, min(hot, p.req.PromptTokens)-p.credited(w))
+		t.Miss -= (1 + p.rule.MissWeight - 0.5) * float64(lacks) / rate
+	}
+	first := t.Wait + uncached/rate
+	young := first*(1+p.rule.MissWeight*first/p.rule.RampFirst.Seconds()) - t.Wait
+	t.Miss += p.youth(w) * (young - t.Miss)
+	step, others := p.rule.DecodeStep.Seconds(), float64(p.requests(w))
+	t.Decode = p.rule.DecodeWeight * float64(p.rule.OutputTokens) * (max(w.DecodeSeconds, others*step) + step + others*step)
+	if w.TailAge > 0 {
+		pushed := max(0, uncached+float64(p.rule.OutputTokens)-float64(w.FreeTokens))
+		t.Evict = p.rule.EvictWeight * pushed / rate * math.Exp(-(w.TailAge+max(0, p.age(w))).Seconds()/p.rule.TailDecay.Seconds())
+	}
+	if recent > 0 {
+		t.Spread = (1 - p.youth(w)) * p.rule.SpreadWeight.Seconds() * (w.RecentTokens/recent - 1)
+	}
+	t.Cost = t.Wait + t.Miss + t.Decode + t.Evict + t.Spread
+	return t
+}
+
+// drawn is how many candidates there are.
+func (p *plain) drawn() int {
+	top := 0
+	for _, w := range p.able() {
+		top = max(top, p.credited(w))
+	}
+	part := func(n int) int { return min(n, max(2, int(math.Ceil(p.rule.Sample*float64(n))))) }
+	_, homes := p.hot()
+	sure, holders, others := 0, 0, 0
+	for _, w := range p.able() {
+		longest := top > 0 && p.credited(w) == top
+		switch {
+		case p.youth(w) > 0 || slices.Contains(homes, w.Ref) && !longest:
+			sure++
+		case longest:
+			holders++
+		default:
+			others++
+		}
+	}
+	return sure + part(holders) + part(others)
+}
+
+// pick is the cheapest of the candidates, below the watermark if one is, of nearly equal ones the
+// session's favourite; 0 for none.
+func (p *plain) pick(candidates []*Worker) uint16 {
+	for _, all := range []bool{false, true} {
+		var left []*Worker
+		least := math.Inf(1)
+		for _, w := range candidates {
+			if all || p.watermark(w) < fixed(p.rule.Watermark) {
+				left, least = append(left, w), min(least, p.terms(w).Cost)
+			}
+		}
+		left = slices.DeleteFunc(left, func(w *Worker) bool { return p.terms(w).Cost > least+sameCost })
+		if len(left) > 0 {
+			rank := func(w *Worker) uint64 { return ring.Rank(p.req.SessionKey, w.AddressKey) }
+			return slices.MinFunc(left, func(a, b *Worker) int {
+				if rank(a) < rank(b) {
+					return -1
+				}
+				return 1
+			}).Ref
+		}
+	}
+	return 0
+}
+
+func TestCostEqualsAPlainImplementation(t *testing.T) {
+	var reused Decision
+	rapid.Check(t, func(t *rapid.T) {
+		v := drawView(t)
+		rule := &v.Pool.Policy
+		*rule = policy.Default(policy.Cost)
+		rule.Sample = rapid.SampledFrom([]float64{0.01, 0.25, 0.5, 1}).Draw(t, "sample")
+		rule.MissWeight = rapid.SampledFrom([]float64{0, 1, 3}).Draw(t, "miss weight")
+		rule.EvictWeight = rapid.SampledFrom([]float64{0, 3}).Draw(t, "evict weight")
+		rule.Watermark = rapid.SampledFrom([]float64{0.1, 0.98}).Draw(t, "watermark")
+		rule.Ramp = rapid.SampledFrom([]time.Duration{0, 20 * time.Second}).Draw(t, "ramp")
+		v.Pool.SlowCredit = rapid.SampledFrom([]float64{0, 0.5}).Draw(t, "slow credit")
+		req := drawRequest(t, v)
+		req.SessionKey = rapid.Uint64Range(1, 5).Draw(t, "a session")
+		req.Exact = true // no answers are guessed
+		p := &plain{req: req, view: v, rule: rule, now: rapid.SampledFrom([]time.Duration{0, 500 * time.Millisecond, 2 * time.Second}).Draw(t, "now")}
+		seed := rapid.Uint64().Draw(t, "seed")
+		explained := Decision{Explain: true}
+		Choose(req, v, p.now, NewRand(seed), &explained)
+		Choose(req, v, p.now, NewRand(seed), &reused)
+
+		var candidates []*Worker
+		for i := range explained.Candidates {
+			c, w := &explained.Candidates[i], &v.Workers[i]
+			if !c.Terms.Seen {
+				continue
+			}
+			candidates = append(candidates, w)
+			want := p.terms(w)
+			for name, pair := range map[string][2]float64{
+				"wait": {c.Terms.Wait, want.Wait}, "miss": {c.Terms.Miss, want.Miss}, "decode": {c.Terms.Decode, want.Decode},
+				"evict": {c.Terms.Evict, want.Evict}, "spread": {c.Terms.Spread, want.Spread}, "cost": {c.Terms.Cost, want.Cost},
+			} {
+				if math.Abs(pair[0]-pair[1]) > 1e-9*max(1, math.Abs(pair[1])) {
+					t.Fatalf("worker %d: %s %v, want %v", w.Ref, name, pair[0], pair[1])
+				}
+			}
+			if c.CreditedTokens != p.credited(w) || fixed(c.Watermark) != p.watermark(w) {
+				t.Fatalf("worker %d: %+v, want %d tokens, watermark %d", w.Ref, c, p.credited(w), p.watermark(w))
+			}
+		}
+		if len(candidates) != p.drawn() {
+			t.Fatalf("%d candidates, want %d", len(candidates), p.drawn())
+		}
+		best := p.pick(candidates)
+		second := p.pick(slices.DeleteFunc(candidates, func(w *Worker) bool { return w.Ref == best }))
+		for name, d := range map[string]*Decision{"explained": &explained, "not explained": &reused} {
+			// Where no candidate is left, the second is of the others.
+			if d.Best != best || second != 0 && d.Second != second {
+				t.Fatalf("%s: %d, then %d, want %d, then %d", name, d.Best, d.Second, best, second)
+			}
+		}
+	})
+}
