@@ -302,7 +302,7 @@ func TestWhateverComesTheLimitsHoldAndTheBestWaiterIsNext(t *testing.T) {
 			}
 		}
 		g.pass(2100 * time.Millisecond) // nobody needs what is booked ahead
-		g.lease(t, slots, small)          // USAGE sweeps
+		g.lease(t, slots, small)        // USAGE sweeps
 		if u := g.cell(); u.InUse != [3]int{} || u.Booked != [3]int{} || u.Waiting != [3]int{} || u.Prefill != [3]uint64{} {
 			t.Fatalf("something is left: %+v", u)
 		}

@@ -70,7 +70,7 @@ func (g *Gate) Enter(t *Ticket, owner Held, index uint8, bytes int, mayWait bool
 	t.pool, t.owner, t.bytes = p, owner, bytes
 	t.need = uint32(min(bytes/bytesPerToken, 1<<30))
 	enforced := g.refuses(index)
-	pending := t.denied
+	pending, waits := t.denied, false
 	t.denied = quota.None
 	if pending != quota.None {
 		// It may have been granted meanwhile.
@@ -78,8 +78,14 @@ func (g *Gate) Enter(t *Ticket, owner Held, index uint8, bytes int, mayWait bool
 		switch {
 		case why == quota.None:
 			pending = quota.None
+		case !enforced && wait && mayWait:
+			// It would wait for its tenant's lease and then be served; control must hear of it.
+			g.would(t, quota.QueueWait)
+			g.forceTenant(t, now)
+			waits, pending = true, quota.None
 		case !enforced:
 			g.would(t, why)
+			g.refusedTenant(t, now)
 			return Admitted, quota.None
 		case !wait || !mayWait:
 			g.refused(t, why, now)
@@ -91,7 +97,9 @@ func (g *Gate) Enter(t *Ticket, owner Held, index uint8, bytes int, mayWait bool
 	result := full
 	if !enforced {
 		if result = g.takeSlot(t, nil, false, now); result == full || result == behind {
-			g.would(t, quota.QueueWait)
+			if !waits {
+				g.would(t, quota.QueueWait)
+			}
 			result = g.takeSlot(t, nil, true, now)
 		}
 	} else if pending == quota.None && p.nobody(t.Class) {

@@ -122,9 +122,7 @@ func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
 		if why != quota.None {
 			return false
 		}
-		own.inUse++
-		c.SpentRequests++
-		own.takes(own.inUse, 1)
+		own.take(c)
 		return true
 	})
 	switch why {
@@ -136,6 +134,22 @@ func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
 		t.RetryAfter = 1
 	}
 	return why, wait
+}
+
+// forceTenant takes a slot and a request of the tenant's, whatever there is.
+func (g *Gate) forceTenant(t *Ticket, now int64) {
+	own := g.tenant(t.Tenant)
+	t.tenant = g.change(own, now, func(c *tenantCell) bool {
+		own.take(c)
+		return true
+	})
+}
+
+// take takes them in the cell at hand.
+func (own *tenant) take(c *tenantCell) {
+	own.inUse++
+	c.SpentRequests++
+	own.takes(own.inUse, 1)
 }
 
 // tenantFits tells what a tenant's cell has for one more request. Cut off from
@@ -159,7 +173,7 @@ func tenantFits(c *tenantCell, limits *policy.Tenant, level quota.Level) (why qu
 	return why, wait
 }
 
-// refusedTenant counts a refusal where control sees it.
+// refusedTenant counts a refusal, or what would be one, where control sees it.
 func (g *Gate) refusedTenant(t *Ticket, now int64) {
 	if g.limitsOf(t.Tenant).Limited() {
 		g.change(g.tenant(t.Tenant), now, func(c *tenantCell) bool { c.Refused++; return true })

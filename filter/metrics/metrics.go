@@ -77,6 +77,7 @@ const (
 	LeasesInstalled                    // leases that control gave
 	LeasesIgnored                      // and those that came too late
 	RetriesDenied                      // by reason: requests that were not to be tried twice
+	Excluded                           // requests whose client named workers to leave out that are there
 	families
 )
 
@@ -240,6 +241,7 @@ var table = [families]struct {
 	LeasesInstalled:      {name: "leases_installed", late: true},
 	LeasesIgnored:        {name: "leases_ignored", late: true},
 	RetriesDenied:        {name: "retries_denied", labels: []string{"budget", "dangerous"}, late: true},
+	Excluded:             {name: "excluded", late: true},
 }
 
 var classes = []string{"p0", "p1", "p2"}

@@ -98,6 +98,9 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	s.tier = uint8(metrics.Tier(p.tokens))
 
 	request := vm.ask(f, pool, p, s.session, s.exclude)
+	if len(request.Exclude) > 0 {
+		vm.metrics.Inc(metrics.Excluded, 0)
+	}
 	d := &vm.decision
 	route.Choose(request, f.ViewAt(pool, began), f.Since(began), vm.rng, d)
 	if d.Best == 0 {
