@@ -27,6 +27,7 @@ type engines struct {
 	started map[string]uint64 // address -> process start, seconds; absent: refused
 	hung    map[string]bool
 	more    map[string]string // address -> further lines of its metrics page
+	bare    bool              // their pages don't tell the load
 	// tokenize answers POST /tokenize with a status and a body; nil: 404.
 	tokenize func(address string, body []byte) (int, any)
 	// models answers GET /v1/models; nil: 404.
@@ -73,7 +74,7 @@ func (e *engines) hang(address string) {
 func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 	e.mu.Lock()
 	started, ok := e.started[r.URL.Host]
-	hung, more := e.hung[r.URL.Host], e.more[r.URL.Host]
+	hung, more, bare := e.hung[r.URL.Host], e.more[r.URL.Host], e.bare
 	e.mu.Unlock()
 	if hung {
 		<-r.Context().Done()
@@ -88,6 +89,9 @@ func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 	body := "ok"
 	if r.URL.Path == "/metrics" {
 		body = fmt.Sprintf("process_start_time_seconds %d\nvllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n", started) + more
+	}
+	if r.URL.Path == "/metrics" && bare {
+		body = fmt.Sprintf("process_start_time_seconds %d\n", started)
 	}
 	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{}, Request: r}, nil
 }

@@ -285,9 +285,13 @@ type fleetSum struct {
 }
 
 func (f *fleetSum) add(w *discovery.Worker, rate float64, now time.Time) {
-	if now.Sub(w.LoadAt) < loadFresh {
+	switch {
+	case now.Sub(w.LoadAt) < loadFresh && w.Load.Counted:
 		f.requests += w.Load.Running + w.Load.Waiting
-	} else if w.State != discovery.Down {
+	case w.State == discovery.Down && w.Gone:
+		// Its process has ended, and what it had with it.
+	default:
+		// It doesn't say, or doesn't answer: streams may be there that nobody else knows of.
 		f.blind = true
 	}
 	if w.State != discovery.Healthy {

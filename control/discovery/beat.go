@@ -93,7 +93,7 @@ func (f *Fleet) Beat(address string, b Beat, now time.Time) (Worker, error) {
 	if b.Load != nil {
 		// What a heartbeat doesn't tell is as it was.
 		l := w.Load
-		l.Running, l.Waiting, l.KVShare, l.Known, l.Facts = b.Load.Running, b.Load.Waiting, b.Load.KVShare, true, w.facts
+		l.Running, l.Waiting, l.KVShare, l.Known, l.Counted, l.Facts = b.Load.Running, b.Load.Waiting, b.Load.KVShare, true, true, w.facts
 		l.Running = max(l.Running, int(math.Ceil(b.Load.Utilization*float64(w.MaxRunning))))
 		urgent = f.takeLoad(w, l, now.Add(-b.Load.Age)) || urgent
 	}

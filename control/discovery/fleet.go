@@ -43,6 +43,7 @@ type Worker struct {
 	LastSeen   time.Time // last successful health check; zero never
 	Load       Load
 	LoadAt     time.Time // when Load was read; zero never
+	Gone       bool      // the last probe found nobody who listens
 	// MetricsProblem is why the last scrape told nothing; empty after a good one.
 	MetricsProblem string
 	CachingOff     bool // the engine says that it keeps no prefixes
@@ -265,22 +266,20 @@ func (f *Fleet) SetList(specs []Spec, now time.Time) (added, removed []string) {
 
 // Drain sets or lifts the run-time drain of a worker.
 func (f *Fleet) Drain(address string, on bool, now time.Time) error {
-	canonical, err := canonicalAddress(address)
+	canonical, err := f.Listed(address)
 	if err != nil {
-		return Problem{Source: "drain", Field: "address", What: err.Error(), Remedy: "give the address as GET /v1/workers shows it"}
+		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w, ok := f.workers[canonical]
-	if !ok {
-		return Problem{Source: "drain", Field: "address", What: canonical + " is not in the worker list", Remedy: "see GET /v1/workers for the addresses"}
-	}
 	if on {
 		f.drained[canonical] = true
 	} else {
 		delete(f.drained, canonical)
 	}
-	f.settle(w, now)
+	if w, ok := f.workers[canonical]; ok {
+		f.settle(w, now)
+	}
 	f.hooks.Changed(true)
 	return nil
 }
@@ -301,7 +300,7 @@ func (f *Fleet) Observe(address string, o Observation, now time.Time) {
 	} else {
 		w.failures++
 		w.wasRefused = w.wasRefused || o.Refused
-		w.Reason = o.Reason
+		w.Reason, w.Gone = o.Reason, o.Refused
 		// A refused connection needs no second opinion.
 		if o.Refused || w.failures >= f.cfg.Failures || w.LastSeen.IsZero() {
 			w.failures = max(w.failures, f.cfg.Failures)
@@ -314,7 +313,7 @@ func (f *Fleet) Observe(address string, o Observation, now time.Time) {
 
 func (f *Fleet) observeUp(w *worker, o Observation, now time.Time) (urgent bool) {
 	recovered := w.failures >= f.cfg.Failures
-	w.LastSeen, w.Reason = now, o.Reason
+	w.LastSeen, w.Reason, w.Gone = now, o.Reason, false
 	if o.Load != nil {
 		l := *o.Load
 		// A page without the start tells of another process by its counters alone.

@@ -35,6 +35,8 @@ type Load struct {
 	Facts  Facts
 	// Known says that at least one load metric was on the page.
 	Known bool
+	// Counted says that Running is what the worker told, not 0 for want of a metric.
+	Counted bool
 }
 
 // Facts is what an engine tells about itself. Zero is not told.
@@ -129,6 +131,7 @@ func (l *Load) take(kind metricKind, metrics []*dto.Metric) {
 		switch kind {
 		case kindRunning:
 			l.Running = clampInt(float64(l.Running) + sum)
+			l.Counted = l.Counted || any
 		case kindWaiting:
 			l.Waiting = clampInt(float64(l.Waiting) + sum)
 		default:

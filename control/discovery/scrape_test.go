@@ -16,13 +16,13 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 	}{
 		"vllm": {
 			noise + "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 3.0\nvllm:num_requests_waiting{model_name=\"m\"} 2.0\nvllm:kv_cache_usage_perc{model_name=\"m\"} 0.25\nvllm:prompt_tokens_total{model_name=\"m\"} 100\nvllm:generation_tokens_total 20\nprocess_start_time_seconds 1.7000000005e+09\n",
-			Load{Running: 3, Waiting: 2, KVShare: 0.25, StartedMillis: 1_700_000_000_500, Progress: 120, PromptTokens: 100, Known: true},
+			Load{Running: 3, Waiting: 2, KVShare: 0.25, StartedMillis: 1_700_000_000_500, Progress: 120, PromptTokens: 100, Known: true, Counted: true},
 		},
 		"old vllm, two ranks": {
 			"vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 2\nvllm:gpu_cache_usage_perc{engine=\"0\"} 0.1\nvllm:gpu_cache_usage_perc{engine=\"1\"} 0.9\n",
-			Load{Running: 3, KVShare: 0.9, Known: true},
+			Load{Running: 3, KVShare: 0.9, Known: true, Counted: true},
 		},
-		"sglang": {"sglang:num_running_reqs 7\nsglang:num_queue_reqs 8\nsglang:token_usage 0.5", Load{Running: 7, Waiting: 8, KVShare: 0.5, Known: true}},
+		"sglang": {"sglang:num_running_reqs 7\nsglang:num_queue_reqs 8\nsglang:token_usage 0.5", Load{Running: 7, Waiting: 8, KVShare: 0.5, Known: true, Counted: true}},
 		"vllm before 0.9, two queues": {
 			"vllm:num_requests_waiting 2\nvllm:num_requests_swapped 3\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\",enable_prefix_caching=\"True\"} 1\n",
 			Load{Waiting: 5, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 16, Caching: CachingOn}},
@@ -44,7 +44,7 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 				"sglang:max_total_num_tokens{dp_rank=\"0\",tp_rank=\"0\"} 8000\nsglang:max_total_num_tokens{dp_rank=\"0\",tp_rank=\"1\"} 8000\nsglang:max_total_num_tokens{dp_rank=\"1\",tp_rank=\"2\"} 8000\n" +
 				"sglang:page_size{dp_rank=\"0\"} 64\nsglang:token_usage{dp_rank=\"0\"} 0.5\nsglang:token_usage{dp_rank=\"1\"} 0.25\n" +
 				"sglang:evicted_tokens_total{cache_type=\"RadixCache\"} 300\n",
-			Load{Running: 5, KVShare: 0.5, RemovedTokens: 300, RemovalsKnown: true, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 64}},
+			Load{Running: 5, KVShare: 0.5, RemovedTokens: 300, RemovalsKnown: true, Counted: true, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 64}},
 		},
 		"sglang, a total and its priorities": {
 			"sglang:num_queue_reqs{priority=\"\"} 7\nsglang:num_queue_reqs{priority=\"0\"} 4\nsglang:num_queue_reqs{priority=\"1\"} 3\nsglang:num_grammar_queue_reqs 1\n",
@@ -52,7 +52,7 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 		},
 		"vllm behind a guard": {
 			"vllm:num_requests_running 3\nvllm:num_requests_waiting 2\n\nwarmpath_guard_queue_requests 5\nwarmpath_guard_waiting{class=\"p1\"} 5\n",
-			Load{Running: 3, Waiting: 7, Known: true},
+			Load{Running: 3, Waiting: 7, Known: true, Counted: true},
 		},
 		"another engine": {"foo 1\n", Load{}},
 		"nothing":        {"", Load{}},
@@ -87,7 +87,7 @@ func TestARecordedPageOfTwoRanksIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Load{
-		StartedMillis: 1_795_968_827_490, Progress: 700 + 7, PromptTokens: 700, Known: true,
+		StartedMillis: 1_795_968_827_490, Progress: 700 + 7, PromptTokens: 700, Known: true, Counted: true,
 		Facts: Facts{CapacityTokens: 2 * 6400, BlockTokens: 32, Caching: CachingOn},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
