@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -292,13 +293,13 @@ func (s *Service) documentsLoop(ctx context.Context) {
 		again.Reset(documentFirst)
 	}
 	kick(s.urgent)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		_ = s.cluster.Watch(ctx, membersKey, s.membersChanged) // only ctx ends it
-	}()
-	_ = s.cluster.Watch(ctx, policyKey, s.policyChanged)
-	<-watched
+	var watches sync.WaitGroup
+	for key, changed := range map[string]func(cluster.Entry){
+		membersKey: s.membersChanged, workersKey: s.workersChanged, policyKey: s.policyChanged,
+	} {
+		watches.Go(func() { _ = s.cluster.Watch(ctx, key, changed) }) // only ctx ends it
+	}
+	watches.Wait()
 }
 
 // documentFirst is how often documents are looked for at first.
@@ -312,6 +313,9 @@ func (s *Service) firstDocuments(ctx context.Context) error {
 		return err
 	}
 	if err := s.firstMembers(ctx); err != nil {
+		return err
+	}
+	if err := s.firstWorkers(ctx); err != nil {
 		return err
 	}
 	numbers, _, err := s.readNumbers(ctx)

@@ -13,10 +13,11 @@ import (
 	"github.com/warmpath/warmpath/control/cluster"
 )
 
-// Several services act as one when Config.NATS says so. What they agree on is four
+// Several services act as one when Config.NATS says so. What they agree on is five
 // documents beside the leader's lease: the policy that was put (policy_agreed.go),
-// the numbers of its tenants (quota_tenants.go), worker references (members.go) and
-// the ledger's checkpoint (quota_lead.go). The leader alone grants leases; gateways
+// the numbers of its tenants (quota_tenants.go), the workers that were put and
+// drained (workers_agreed.go), their references (members.go) and the ledger's
+// checkpoint (quota_lead.go). The leader alone grants leases; gateways
 // talk to any replica, which asks the leader for them.
 //
 // A service without NATS is alone: it leads, and all of that is its own.
@@ -63,6 +64,7 @@ func (s *Service) runCluster(ctx context.Context, group *errgroup.Group) {
 	group.Go(func() error { s.ledgerLoop(ctx); return nil })
 	group.Go(func() error { s.documentsLoop(ctx); return nil })
 	group.Go(func() error { s.membersLoop(ctx); return nil })
+	group.Go(func() error { s.workersLoop(ctx); return nil })
 }
 
 // decodeDocument reads what the replicas agreed on into doc, and refuses another
@@ -99,6 +101,11 @@ func (s *Service) clusterStatus(now time.Time) *api.Cluster {
 		out.PolicyProblem = err.Error()
 	}
 	s.policyMu.Unlock()
+	s.workers.problemMu.Lock()
+	if err := s.workers.problem; err != nil {
+		out.WorkersProblem = err.Error()
+	}
+	s.workers.problemMu.Unlock()
 	for _, p := range s.cluster.Peers() {
 		out.Replicas = append(out.Replicas, api.Replica{
 			Name: p.Name, URL: p.URL, Version: p.Version, Age: p.Age.Seconds(), Present: p.Present, Leads: led && p.Nonce == leader.Nonce,

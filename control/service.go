@@ -58,6 +58,7 @@ type Service struct {
 	agreed     atomic.Bool      // the documents were read
 	ledger     ledgerBook
 	members    memberBook
+	workers    workersBook
 	agreements agreedBook // under policyMu
 
 	policyMu  sync.Mutex // serialises edits
@@ -121,7 +122,7 @@ func New(cfg Config) (_ *Service, err error) {
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now, unlock: unlock,
 		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
-		ledger: newLedgerBook(), members: newMemberBook(),
+		ledger: newLedgerBook(), members: newMemberBook(), workers: newWorkersBook(),
 		dirty: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 		hot: newHotBook(now), young: newYoungBook(), tiers: tiers.New(), tiered: map[string]bool{},
@@ -355,7 +356,10 @@ func (s *Service) applyList(specs []discovery.Spec) error {
 			s.log.Warn("workers of a pool that the policy doesn't have get no requests", "pool", name)
 		}
 	}
+	before := s.fleet.Drained()
 	s.monitor.SetList(specs)
+	after := s.fleet.Drained()
+	s.drainsOver(slices.DeleteFunc(before, func(a string) bool { return slices.Contains(after, a) }))
 	return nil
 }
 
@@ -416,11 +420,21 @@ func (s *Service) PutWorkers(body []byte) error {
 	if err != nil {
 		return badList(err)
 	}
+	if !s.alone() {
+		return s.agreeList(body)
+	}
 	return s.SetWorkers(specs)
 }
 
 // Drain sets or lifts the drain of a worker until it leaves the list.
 func (s *Service) Drain(address string, on bool) error {
+	if !s.alone() {
+		canonical, err := s.fleet.Listed(address)
+		if err != nil {
+			return badList(err)
+		}
+		return s.agreeDrain(canonical, on)
+	}
 	if err := s.fleet.Drain(address, on, time.Now()); err != nil {
 		return badList(err)
 	}

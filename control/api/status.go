@@ -40,6 +40,8 @@ type Cluster struct {
 	Problem string `json:"problem,omitempty"`
 	// PolicyProblem is why what another replica was told isn't in force here.
 	PolicyProblem string `json:"policy_problem,omitempty"`
+	// WorkersProblem is why the workers that another replica was told aren't in force here.
+	WorkersProblem string `json:"workers_problem,omitempty"`
 	// Servers that keep the documents: inside this process, or external.
 	Servers  string    `json:"servers"`
 	Replicas []Replica `json:"replicas"`

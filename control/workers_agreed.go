@@ -1,0 +1,264 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/cluster"
+	"github.com/warmpath/warmpath/control/discovery"
+)
+
+// The worker list that was put at one replica is every replica's, and so are
+// drains: the document "workers". A list that was put counts as long as the list
+// in the configuration that it was put over is the same; a replica whose list
+// comes from a file keeps to that. A drain lasts until it is lifted or its worker
+// leaves the list, wherever that is seen first.
+const (
+	workersKey     = "workers"
+	workersVersion = 1
+	// maxAgreedList bounds what fits into a document.
+	maxAgreedList = 900 << 10
+	// pruneEvery is how often the leader looks for drains of workers that nobody
+	// lists, and pruneAfter how long it has to see none.
+	pruneEvery = 10 * time.Second
+	pruneAfter = time.Minute
+)
+
+// workersDocument is the document.
+type workersDocument struct {
+	Version int `json:"version"`
+	// Over identifies the configured list that List was put over.
+	Over string `json:"over"`
+	// List is the body that was put; absent: the configured list counts.
+	List string `json:"list,omitempty"`
+	// Drained are addresses, in order.
+	Drained []string `json:"drained,omitempty"`
+}
+
+// workersBook is what a replica keeps of the document.
+type workersBook struct {
+	left chan []string // drained addresses that left the list
+
+	mu       sync.Mutex // one document is taken over at a time
+	document workersDocument
+	revision uint64
+	put      bool // List is in force here
+
+	problemMu sync.Mutex
+	problem   error // why what another replica was told isn't in force here
+}
+
+func newWorkersBook() workersBook { return workersBook{left: make(chan []string, 1)} }
+
+// overWorkers identifies the configured list; empty without one.
+func (s *Service) overWorkers() string {
+	if len(s.cfg.Workers) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(s.cfg.Workers)
+	if err != nil {
+		panic(fmt.Sprintf("control: workers can't be written: %v", err)) // strings and numbers
+	}
+	return overOf(text)
+}
+
+func (s *Service) readWorkers(ctx context.Context) (*workersDocument, uint64, error) {
+	e, err := s.cluster.Get(ctx, workersKey)
+	if errors.Is(err, cluster.ErrNoKey) {
+		// What was drained at a service that was alone stays so.
+		return &workersDocument{Version: workersVersion, Over: s.overWorkers(), Drained: s.fleet.Drained()}, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	d, err := decodeWorkers(e.Value)
+	return d, e.Revision, err
+}
+
+func decodeWorkers(text []byte) (*workersDocument, error) {
+	var d workersDocument
+	if err := decodeDocument(text, &d, &d.Version, workersVersion); err != nil {
+		return nil, fmt.Errorf("read the workers' document: %w", err)
+	}
+	return &d, nil
+}
+
+// agreeWorkers changes the document, and puts it in force here.
+func (s *Service) agreeWorkers(edit func(*workersDocument)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*documentTime)
+	defer cancel()
+	for {
+		d, revision, err := s.readWorkers(ctx)
+		if err != nil {
+			return notAgreed(err)
+		}
+		if s.cfg.WorkersFile == "" && d.Over != s.overWorkers() {
+			// Whoever edited the configuration has the last word.
+			d.Over, d.List = s.overWorkers(), ""
+		}
+		edit(d)
+		slices.Sort(d.Drained)
+		d.Drained = slices.Compact(d.Drained)
+		text, err := json.Marshal(d)
+		if err != nil {
+			return fmt.Errorf("write the workers' document: %w", err)
+		}
+		revision, err = s.cluster.Put(ctx, workersKey, text, revision)
+		switch {
+		case err == nil:
+			return s.applyWorkers(d, revision)
+		case !errors.Is(err, cluster.ErrConflict) || ctx.Err() != nil:
+			return notAgreed(err)
+		}
+	}
+}
+
+// applyWorkers puts a document in force, unless a newer one is.
+func (s *Service) applyWorkers(d *workersDocument, revision uint64) error {
+	b := &s.workers
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if revision < b.revision {
+		return nil
+	}
+	var err error
+	if put := d.List != "" && d.Over == s.overWorkers(); s.cfg.WorkersFile == "" && (put != b.put || put && d.List != b.document.List) {
+		specs := s.cfg.Workers
+		if put {
+			specs, err = discovery.Parse("the list that was put", []byte(d.List))
+		}
+		if err == nil {
+			err = s.SetWorkers(specs)
+		}
+		if err == nil {
+			b.put, b.document.List = put, d.List
+		}
+	}
+	s.fleet.SetDrained(d.Drained, time.Now())
+	b.document.Drained, b.revision = d.Drained, revision
+	kick(s.saveSoon)
+	return err
+}
+
+// workersChanged hears of a change of the document.
+func (s *Service) workersChanged(e cluster.Entry) {
+	d, err := decodeWorkers(e.Value)
+	if err == nil {
+		err = s.applyWorkers(d, e.Revision)
+	}
+	if err != nil {
+		s.log.Error("the workers that another replica was told aren't in force here", "err", err)
+	}
+	s.workers.problemMu.Lock()
+	defer s.workers.problemMu.Unlock()
+	s.workers.problem = err
+}
+
+// firstWorkers takes over what was agreed on before.
+func (s *Service) firstWorkers(ctx context.Context) error {
+	d, revision, err := s.readWorkers(ctx)
+	switch {
+	case err != nil:
+		return err
+	case revision == 0 && len(d.Drained) == 0:
+		return nil // nobody was told anything yet
+	case revision == 0 || s.cfg.WorkersFile == "" && d.Over != s.overWorkers():
+		return s.agreeWorkers(func(*workersDocument) {})
+	}
+	return s.applyWorkers(d, revision)
+}
+
+// agreeList is PUT /v1/workers.
+func (s *Service) agreeList(body []byte) error {
+	if len(body) > maxAgreedList {
+		return &api.Failure{Status: http.StatusRequestEntityTooLarge, Code: "list_too_long", Message: fmt.Sprintf("%d bytes, replicas agree on %d at most", len(body), maxAgreedList), Remedy: "give every replica the list as a file (workers_file), or let a source find the workers"}
+	}
+	return s.agreeWorkers(func(d *workersDocument) { d.List = string(body) })
+}
+
+// agreeDrain sets or lifts the drain of a worker that this replica knows.
+func (s *Service) agreeDrain(address string, on bool) error {
+	return s.agreeWorkers(func(d *workersDocument) {
+		d.Drained = slices.DeleteFunc(d.Drained, func(a string) bool { return a == address })
+		if on {
+			d.Drained = append(d.Drained, address)
+		}
+	})
+}
+
+// drainsOver hears that drained workers left the list. It doesn't wait.
+func (s *Service) drainsOver(left []string) {
+	if s.alone() || len(left) == 0 {
+		return
+	}
+	select {
+	case before := <-s.workers.left:
+		left = append(left, before...)
+	default:
+	}
+	s.workers.left <- left // there is room: lists are applied one after the other
+}
+
+// workersLoop takes drains out of the document whose workers are gone.
+func (s *Service) workersLoop(ctx context.Context) {
+	tick := time.NewTicker(pruneEvery)
+	defer tick.Stop()
+	missing := map[string]time.Time{} // drained, and not listed here since
+	left := map[string]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case gone := <-s.workers.left:
+			for _, a := range gone {
+				left[a] = true
+			}
+		case now := <-tick.C:
+			s.unlisted(missing, now)
+		}
+		for a, since := range missing {
+			if time.Since(since) >= pruneAfter {
+				left[a] = true
+			}
+		}
+		if len(left) == 0 || !s.agreed.Load() {
+			continue
+		}
+		err := s.agreeWorkers(func(d *workersDocument) {
+			d.Drained = slices.DeleteFunc(d.Drained, func(a string) bool { return left[a] })
+		})
+		if err != nil {
+			s.log.Debug("drains of workers that are gone stay for now", "err", err)
+			continue // with the next tick
+		}
+		maps.DeleteFunc(missing, func(a string, _ time.Time) bool { return left[a] })
+		clear(left)
+	}
+}
+
+// unlisted notes since when drained addresses aren't in the list, at the leader.
+func (s *Service) unlisted(missing map[string]time.Time, now time.Time) {
+	if !s.cluster.Leads() || s.lists.Missing() != nil {
+		clear(missing)
+		return
+	}
+	listed := map[string]bool{}
+	for _, w := range s.fleet.Workers() {
+		listed[w.Address] = true
+	}
+	drained := map[string]bool{}
+	for _, a := range s.fleet.Drained() {
+		if drained[a] = !listed[a]; drained[a] && missing[a].IsZero() {
+			missing[a] = now
+		}
+	}
+	maps.DeleteFunc(missing, func(a string, _ time.Time) bool { return !drained[a] })
+}
