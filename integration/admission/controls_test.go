@@ -38,7 +38,7 @@ func program(t *testing.T) string {
 	return path
 }
 
-// replicas are processes of `warmpath control` with a NATS server in each.
+// replicas are processes of `warmpath control`.
 type replicas struct {
 	t       *testing.T
 	program string
@@ -47,7 +47,8 @@ type replicas struct {
 
 	mu      sync.Mutex
 	running []*exec.Cmd
-	leader  int // the one that said last that it leads, -1 none
+	said    [][]string // their last lines
+	leader  int        // the one that said last that it leads, -1 none
 	since   time.Time
 	elected int
 }
@@ -56,12 +57,23 @@ type replicas struct {
 // test cuts no longer; beyond it level2 decides, which lets all pass by default.
 const partition = "  max_partition_ms: 120000\n"
 
-// startReplicas runs n of them until the test ends.
+// startReplicas runs n of them until the test ends, with a NATS server in each.
 func startReplicas(t *testing.T, n int, workers []discovery.Spec) *replicas {
 	t.Helper()
-	r := &replicas{t: t, program: program(t), running: make([]*exec.Cmd, n), leader: -1}
-	dir := t.TempDir()
-	listen, routes := free(t, n), free(t, n)
+	dir, routes := t.TempDir(), free(t, n)
+	return startReplicasOn(t, n, workers, func(i int) map[string]any {
+		return map[string]any{"name": fmt.Sprintf("control-%d", i), "embedded": map[string]any{
+			"cluster_listen": routes[i], "routes": routes, "store_dir": filepath.Join(dir, fmt.Sprintf("store-%d", i)),
+		}}
+	})
+}
+
+// startReplicasOn runs n of them until the test ends; nats is each one's section of
+// its configuration.
+func startReplicasOn(t *testing.T, n int, workers []discovery.Spec, nats func(i int) map[string]any) *replicas {
+	t.Helper()
+	r := &replicas{t: t, program: program(t), running: make([]*exec.Cmd, n), said: make([][]string, n), leader: -1}
+	dir, listen := t.TempDir(), free(t, n)
 	write := func(name string, text []byte) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -76,10 +88,7 @@ func startReplicas(t *testing.T, n int, workers []discovery.Spec) *replicas {
 	workersFile, policyFile := write("workers.yaml", list), write("policy.yaml", []byte(policyText+partition))
 	for i := range n {
 		text, err := json.Marshal(map[string]any{
-			"listen": listen[i], "workers_file": workersFile, "policy_file": policyFile, "token": token,
-			"nats": map[string]any{"name": fmt.Sprintf("control-%d", i), "embedded": map[string]any{
-				"cluster_listen": routes[i], "routes": routes, "store_dir": filepath.Join(dir, fmt.Sprintf("store-%d", i)),
-			}},
+			"listen": listen[i], "workers_file": workersFile, "policy_file": policyFile, "token": token, "nats": nats(i),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -90,6 +99,13 @@ func startReplicas(t *testing.T, n int, workers []discovery.Spec) *replicas {
 	t.Cleanup(func() {
 		for i := range r.running {
 			r.kill(i)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for i, lines := range r.said {
+			if t.Failed() {
+				t.Logf("replica %d said last:\n%s", i, strings.Join(lines, "\n"))
+			}
 		}
 	})
 	for i := range n {
@@ -131,6 +147,9 @@ func (r *replicas) start(i int) {
 	go func() {
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
+			r.mu.Lock()
+			r.said[i] = append(r.said[i][max(0, len(r.said[i])-29):], lines.Text())
+			r.mu.Unlock()
 			if leads.MatchString(lines.Text()) {
 				r.mu.Lock()
 				r.leader, r.since = i, time.Now()
