@@ -70,6 +70,9 @@ func (s *stream) doneReleased() (uncached int64) {
 	if outcome == metrics.OutcomeUpstreamFailure {
 		if s.named != 0 && !s.upstream {
 			f.Avoid(s.named, now, 0)
+			if s.attempts > 1 && s.second != 0 {
+				f.Avoid(s.second, now, 0)
+			}
 		}
 		s.noteFailure(now)
 	}

@@ -24,6 +24,10 @@ func (s *stream) OnHttpResponseHeaders(_ int, endOfStream bool) types.Action {
 	s.answered = true
 	s.status = s.readStatus()
 	s.bodyEnded = endOfStream
+	if s.gaveUp() {
+		s.attempts = readAttempts(&vm.property)
+		return types.ActionContinue
+	}
 	if address, status := abi.Property(upstreamAddress, &vm.property); status == abi.OK && len(address) > 0 {
 		s.served = f.RefOf(unsafe.String(unsafe.SliceData(address), len(address)))
 		s.upstream = true
@@ -58,6 +62,12 @@ func (s *stream) OnHttpResponseHeaders(_ int, endOfStream bool) types.Action {
 		s.firstToken()
 	}
 	return types.ActionContinue
+}
+
+// gaveUp tells whether this is the proxy's own answer for workers that failed. Where
+// a connection broke that had been made, upstream.address is there all the same.
+func (s *stream) gaveUp() bool {
+	return s.status >= 500 && s.responseFlags()&upstreamFailed != 0
 }
 
 // follow moves the request's claim to the worker that serves it and marks a

@@ -71,6 +71,7 @@ func TestAPromptThatBrokeTwoWorkersIsNotTriedAgain(t *testing.T) {
 	if x.once() {
 		t.Fatal("it may not be tried again before it has done anything")
 	}
+	_, x.Info.UpstreamAddress = x.choices()
 	x.UpstreamReset("connection termination") // at the second worker too
 	p.advance(200 * time.Millisecond)
 	for vm := range 2 {

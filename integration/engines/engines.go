@@ -199,7 +199,11 @@ func (w *Worker) answer(rw http.ResponseWriter, r *http.Request) {
 	}()
 	if w.fleet.refuse.Add(-1) >= 0 {
 		io.Copy(io.Discard, body)
-		out.WriteHeader(int(w.fleet.status.Load()))
+		status := int(w.fleet.status.Load())
+		if status == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		out.WriteHeader(status)
 		fmt.Fprint(out, `{"error":{"message":"refused on order","type":"overloaded"}}`)
 		return
 	}
@@ -244,6 +248,10 @@ func (f *Fleet) RefuseFirst(n int, status int) {
 	f.status.Store(int64(status))
 	f.refuse.Store(int64(n))
 }
+
+// BreakFirst breaks off the connections of the next n requests of the fleet, once
+// their bodies have come.
+func (f *Fleet) BreakFirst(n int) { f.RefuseFirst(n, 0) }
 
 // Peek returns a copy of the open notebook.
 func (f *Fleet) Peek() []Request {

@@ -53,6 +53,14 @@ func TestAdmission(t *testing.T) {
 				r.scenario("admission: clients that leave the queue free it", leavesTheQueue)
 				r.scenario("admission: who has waited as long as its class may is told 503", waitExpires)
 				r.scenario("admission: a VM that dies gives back what it held", admittedVMDies)
+				r.scenario("admission: in observe mode nobody is refused, and who would be is counted", observedOnly)
+				r.scenario("a worker that refused is left alone at once", leftAlone)
+				r.scenario("a client names the worker to leave out, and another serves", excludedByTheClient)
+				if m.name == "headers" { // the other way can't turn retries off
+					r.scenario("a prompt that broke two workers is not tried at a third", dangerousPrompt)
+					r.scenario("a spent retry budget turns retries off, and is earned back", retryBudgetSpent)
+					r.scenario("admission: cut off from control there is the floor, then what level 2 says", cutOffFromControl)
+				}
 			})
 		}
 	}
@@ -68,17 +76,26 @@ func (r *rig) withAdmission() string {
 // withPolicy writes the shipped policy with another mode and more keys.
 func (r *rig) withPolicy(mode, more string) string {
 	r.t.Helper()
+	path := filepath.Join(r.t.TempDir(), "policy.yaml")
+	r.writePolicy(path, mode, more)
+	return path
+}
+
+// writePolicy does so where control looks for it.
+func (r *rig) writePolicy(path, mode, more string) {
+	r.t.Helper()
 	text, err := os.ReadFile(r.examplePath("policy.yaml"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	i := bytes.Index(text, []byte("- name: default"))
 	text = append(text[:i:i], bytes.Replace(text[i:], []byte("mode: route"), []byte("mode: "+mode), 1)...)
-	path := filepath.Join(r.t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(path, append(text, more...), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", append(text, more...), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	return path
+	if err := os.Rename(path+".new", path); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // leased returns once a lease of control's is in force and control has learnt
@@ -236,6 +253,7 @@ func tenantRefused(r *rig) {
 }
 
 func bypassPasses(r *rig) {
+	bypassed, refused := r.counters()[metric("bypassed")], r.counters()[metric("refused.p1.bypass_concurrency")]
 	wait := r.fill(slots, 2*time.Second)
 	r.fleet.Record()
 	a := r.fresh(talk(3, 2500).ask().body(false, 8), "x-warmpath-bypass", "let me through")
@@ -249,8 +267,33 @@ func bypassPasses(r *rig) {
 			}
 		}
 	}
+	for _, w := range r.fleet.Workers {
+		w.Delay(800 * time.Millisecond)
+	}
+	ends := make(chan *answer, 3)
+	for i := range 3 { // two at once may
+		go func() {
+			ends <- r.fresh(talk(uint64(20+i), 2500).ask().body(false, 8), "x-warmpath-bypass", "let me through")
+		}()
+	}
+	status := map[int]int{}
+	for range 3 {
+		status[(<-ends).status]++
+	}
+	if status[http.StatusOK] != 2 || status[http.StatusTooManyRequests] != 1 {
+		r.t.Errorf("of three at once with the secret: %v", status)
+	}
+	for _, w := range r.fleet.Workers {
+		w.Delay(0)
+	}
 	wait()
 	r.nothingHeld()
+	r.flushed(func() {
+		c := r.counters()
+		if passed, denied := c[metric("bypassed")]-bypassed, c[metric("refused.p1.bypass_concurrency")]-refused; passed != 3 || denied != 1 {
+			r.t.Errorf("bypassed rose by %d, refused.p1.bypass_concurrency by %d", passed, denied)
+		}
+	})
 	text, err := r.proxy.Admin(r.t.Context(), "/stats/prometheus")
 	if err != nil {
 		r.t.Fatal(err)
