@@ -40,10 +40,21 @@ type Lookup struct {
 	state   [fingerprint.MaxCheckpoints]probe
 	entries [fingerprint.MaxCheckpoints]Entry
 
+	// crowded tells by a few bits of a page's number whether another checkpoint may be in the
+	// same page; most are alone in theirs.
+	crowded [crowds / 64]uint64
+
 	units   []uint32 // by ref: longest match so far
 	touched []uint16 // refs with units > 0, in the order found
 	order   []uint64 // the same as Find sorts them
+	// Checkpoints of a prompt often have the same holders: those beyond the inline ones that were
+	// recorded last, and the End up to which.
+	othersOf  uint32 // Entry.Info, 0 for none
+	othersEnd uint32
 }
+
+// crowds is a power of two, a few times fingerprint.MaxCheckpoints.
+const crowds = 1024
 
 type probe uint8
 
@@ -77,9 +88,16 @@ func (l *Lookup) Find(cps []fingerprint.Checkpoint, get func(page uint32) Page, 
 		return out
 	}
 	l.checkpoints, l.get, l.left = cps, get, budget
+	l.othersOf, l.othersEnd = 0, 0
 	clear(l.state[:len(cps)])
+	clear(l.crowded[:])
+	var taken [crowds / 64]uint64
 	for i := range cps {
-		l.pages[i] = PageIndex(cps[i].Fingerprint, l.Bits)
+		page := PageIndex(cps[i].Fingerprint, l.Bits)
+		l.pages[i] = page
+		at, bit := page%crowds/64, uint64(1)<<(page%64)
+		l.crowded[at] |= taken[at] & bit
+		taken[at] |= bit
 	}
 
 	deepest := l.findDeepest()
@@ -121,17 +139,24 @@ func (l *Lookup) probe(i int) probe {
 	l.left--
 	l.gets++
 	page := l.get(index)
-	for j, other := range l.pages[:len(l.checkpoints)] {
-		if other != index || l.state[j] != unprobed {
-			continue
-		}
-		l.state[j] = absent
-		if e, found := page.Lookup(l.checkpoints[j].Fingerprint); found {
-			l.state[j] = present
-			l.entries[j] = e
+	l.read(page, i)
+	if l.crowded[index%crowds/64]&(1<<(index%64)) != 0 {
+		for j, other := range l.pages[:len(l.checkpoints)] {
+			if other == index && l.state[j] == unprobed {
+				l.read(page, j)
+			}
 		}
 	}
 	return l.state[i]
+}
+
+// read looks checkpoint i up in its page.
+func (l *Lookup) read(page Page, i int) {
+	l.state[i] = absent
+	if at, found := page.search(l.checkpoints[i].Fingerprint); found {
+		l.state[i] = present
+		l.entries[i] = page.At(at)
+	}
 }
 
 // findDeepest returns the index of the deepest present checkpoint, -1 if there is none.
@@ -198,7 +223,7 @@ func (l *Lookup) findShorter(deepest int) {
 		}
 	}
 	// Whatever pages were fetched on the way may name more workers: it costs no get to look.
-	for i := range deepest {
+	for i := deepest - 1; i >= 0; i-- {
 		if l.state[i] == present {
 			l.record(i)
 		}
@@ -257,56 +282,86 @@ func (l *Lookup) presentBetween(low, high int) int {
 
 // adds tells whether checkpoint i lists a worker that has not been found yet.
 func (l *Lookup) adds(i int) bool {
-	return !l.holders(i, func(ref uint16) bool { return int(ref) < len(l.units) && l.units[ref] > 0 })
-}
-
-// record notes checkpoint i as a match of every worker it lists.
-func (l *Lookup) record(i int) {
-	end := l.checkpoints[i].End
-	l.holders(i, func(ref uint16) bool {
-		if int(ref) >= len(l.units) {
-			grown := make([]uint32, max(int(ref)+1, 2*len(l.units)))
-			copy(grown, l.units)
-			l.units = grown
-		}
-		if l.units[ref] == 0 {
-			l.touched = append(l.touched, ref)
-		}
-		l.units[ref] = max(l.units[ref], end)
-		return true
-	})
-}
-
-// holders calls f for the workers that entry i lists until f returns false, and returns what
-// the last call returned.
-func (l *Lookup) holders(i int, f func(ref uint16) bool) bool {
 	e := &l.entries[i]
 	for _, ref := range e.Refs {
-		if ref != 0 && !f(ref) {
-			return false
-		}
-	}
-	if id := e.Overflow(); id != 0 && l.Set != nil {
-		if bitmap := l.Set(id); bitmap != nil {
-			for at, word := range bitmap[:min(len(bitmap), MaxBitmapBytes)] {
-				for ; word != 0; word &= word - 1 {
-					ref := at*8 + bits.TrailingZeros8(word)
-					if ref != 0 && !f(uint16(ref)) {
-						return false
-					}
-				}
-			}
+		if ref != 0 && !l.found(ref) {
 			return true
 		}
 	}
-	if e.Universal() {
-		for _, ref := range l.Pool {
-			if ref != 0 && !f(ref) {
-				return false
+	bitmap, pool := l.others(i)
+	for at, word := range bitmap {
+		for ; word != 0; word &= word - 1 {
+			if ref := uint16(at*8 + bits.TrailingZeros8(word)); ref != 0 && !l.found(ref) {
+				return true
 			}
 		}
 	}
-	return true
+	for _, ref := range pool {
+		if ref != 0 && !l.found(ref) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Lookup) found(ref uint16) bool { return int(ref) < len(l.units) && l.units[ref] > 0 }
+
+// record notes checkpoint i as a match of every worker it lists.
+func (l *Lookup) record(i int) {
+	e, end := &l.entries[i], l.checkpoints[i].End
+	// The whole set first, as it ascends: matches found in order are sorted soon.
+	bitmap, pool := l.others(i)
+	for at, word := range bitmap {
+		for ; word != 0; word &= word - 1 {
+			l.note(uint16(at*8+bits.TrailingZeros8(word)), end)
+		}
+	}
+	for _, ref := range pool {
+		l.note(ref, end)
+	}
+	for _, ref := range e.Refs {
+		l.note(ref, end)
+	}
+	if bitmap != nil || pool != nil {
+		l.othersOf, l.othersEnd = e.Info, end
+	}
+}
+
+// note records a match of one worker.
+func (l *Lookup) note(ref uint16, end uint32) {
+	if ref == 0 {
+		return
+	}
+	if int(ref) >= len(l.units) {
+		grown := make([]uint32, max(int(ref)+1, 2*len(l.units)))
+		copy(grown, l.units)
+		l.units = grown
+	}
+	switch units := l.units[ref]; {
+	case units == 0:
+		l.touched = append(l.touched, ref)
+		l.units[ref] = end
+	case units < end:
+		l.units[ref] = end
+	}
+}
+
+// others are the workers that entry i lists beyond the inline ones, a bitmap or the pool. Those
+// that have been recorded with a match as long are left out.
+func (l *Lookup) others(i int) (bitmap []byte, pool []uint16) {
+	e := &l.entries[i]
+	if e.Info == 0 || e.Info == l.othersOf && l.checkpoints[i].End <= l.othersEnd {
+		return nil, nil
+	}
+	if id := e.Overflow(); id != 0 && l.Set != nil {
+		if bitmap = l.Set(id); bitmap != nil {
+			return bitmap[:min(len(bitmap), MaxBitmapBytes)], nil
+		}
+	}
+	if e.Universal() {
+		return nil, l.Pool
+	}
+	return nil, nil
 }
 
 // MaxBitmapBytes is the size of a bitmap over all refs.

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"testing"
@@ -64,6 +65,11 @@ func (x *fixture) put(f uint64, refs ...uint16) bool {
 		bitmap := make([]byte, int(slices.Max(refs))/8+1)
 		for _, r := range refs {
 			bitmap[r/8] |= 1 << (r % 8)
+		}
+		for have, other := range x.sets { // equal sets are one
+			if bytes.Equal(other, bitmap) {
+				id = have
+			}
 		}
 		x.sets[id] = bitmap
 		e.SetOverflow(id)
@@ -420,4 +426,28 @@ func TestHoldersOfTheFirstTurnAloneCostTwoGetsMore(t *testing.T) {
 	if l.Gets() != 14 {
 		t.Errorf("%d gets", l.Gets())
 	}
+}
+
+// A system prompt that 300 workers hold, a conversation that one does.
+func BenchmarkLookupOfWhat300WorkersHold(b *testing.B) {
+	x := newFixture(12)
+	cps := prompt(60, 9)
+	var everyone []uint16
+	for i := range 300 {
+		everyone = append(everyone, uint16(i+1))
+	}
+	for i, cp := range cps[:50] {
+		if i < 30 {
+			x.put(cp.Fingerprint, everyone...)
+		} else {
+			x.put(cp.Fingerprint, 5)
+		}
+	}
+	l := x.lookup()
+	out := make([]Match, 0, 512)
+	b.ReportAllocs()
+	for b.Loop() {
+		out = l.Find(cps, func(page uint32) Page { return x.pages[page] }, 24, out[:0])
+	}
+	b.ReportMetric(float64(l.Gets()), "gets/op")
 }
