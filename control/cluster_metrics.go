@@ -17,13 +17,11 @@ var (
 	descClusterAge        = desc("ledger_document_age_seconds", "Age of what the next leader would go on from; at the leader.")
 	descClusterForwarded  = desc("leases_forwarded_total", "Reports of gateways that the leader answered for this replica.")
 	descClusterUnanswered = desc("leases_unanswered_total", "Reports of gateways that no leader answered.")
-	descClusterDropped    = desc("messages_dropped_total", "Messages of other replicas that came faster than they were taken.")
 )
 
 func (c *clusterCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descClusterLeader, descClusterLed, descClusterMajority, descClusterReplicas, descClusterAge, descClusterForwarded, descClusterUnanswered,
-		descClusterDropped,
 	} {
 		out <- d
 	}
@@ -51,5 +49,4 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	count(descClusterForwarded, st.Forwarded)
 	count(descClusterUnanswered, st.Unanswered)
-	count(descClusterDropped, st.Dropped)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/cluster"
+	"github.com/warmpath/warmpath/shared/wire"
 )
 
 // Several services act as one when Config.NATS says so. What they agree on is five
@@ -28,7 +29,7 @@ func (s *Service) openCluster() error {
 		return nil
 	}
 	cfg := *s.cfg.NATS
-	cfg.Log, cfg.Version = s.log, s.cfg.Version
+	cfg.Log, cfg.Version, cfg.Wire = s.log, s.cfg.Version, wire.Version
 	if cfg.URL == "" {
 		cfg.URL = s.URL()
 	}
@@ -84,7 +85,7 @@ func (s *Service) clusterStatus(now time.Time) *api.Cluster {
 	}
 	out := &api.Cluster{
 		Name: s.cluster.Self().Name, Leads: s.cluster.Leads(), Agreed: s.agreed.Load(), Servers: "external", Replicas: []api.Replica{},
-		Forwarded: s.quota.forwarded.Load(), Unanswered: s.quota.unanswered.Load(), Dropped: s.cluster.Dropped(),
+		Forwarded: s.quota.forwarded.Load(), Unanswered: s.quota.unanswered.Load(), Dropped: s.dropped(),
 	}
 	if n := s.cfg.NATS.Servers(); n > 0 {
 		out.Servers = fmt.Sprintf("%d inside", n)
@@ -106,9 +107,11 @@ func (s *Service) clusterStatus(now time.Time) *api.Cluster {
 		out.WorkersProblem = err.Error()
 	}
 	s.workers.problemMu.Unlock()
+	tables := s.tablesOfOthers(now)
 	for _, p := range s.cluster.Peers() {
 		out.Replicas = append(out.Replicas, api.Replica{
-			Name: p.Name, URL: p.URL, Version: p.Version, Age: p.Age.Seconds(), Present: p.Present, Leads: led && p.Nonce == leader.Nonce,
+			Name: p.Name, URL: p.URL, Version: p.Version, Wire: int(p.Wire), Age: p.Age.Seconds(), Present: p.Present,
+			Leads: led && p.Nonce == leader.Nonce, Table: tables[p.Nonce],
 		})
 	}
 	out.Ledger = s.ledger.status(now)

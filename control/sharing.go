@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/warmpath/warmpath/control/api"
 	"github.com/warmpath/warmpath/control/ingest"
 	"github.com/warmpath/warmpath/control/share"
 )
@@ -94,4 +95,30 @@ func (s *Service) heardElsewhere(kind share.Kind, payload []byte) {
 		// It was taken there. Here the worker may not be known yet.
 		s.log.Debug("what another replica heard isn't taken", "kind", kind, "err", err)
 	}
+}
+
+// tablesOfOthers says of other replicas, by nonce, whether their table was the same
+// as this one's when they last said so.
+func (s *Service) tablesOfOthers(now time.Time) map[uint64]string {
+	out := map[uint64]string{}
+	if s.share == nil {
+		return out
+	}
+	for _, p := range s.share.Stats(now).Peers {
+		out[p.Nonce] = api.TableDiffers
+		if p.Same {
+			out[p.Nonce] = api.TableSame
+		}
+	}
+	return out
+}
+
+// dropped counts messages of other replicas that found no room: in NATS's queue of
+// this replica, or in its own.
+func (s *Service) dropped() uint64 {
+	n := s.cluster.Dropped()
+	if s.share != nil {
+		n += s.share.Stats(time.Now()).Dropped
+	}
+	return n
 }

@@ -11,7 +11,7 @@ import (
 type shareCollector struct{ s *Service }
 
 var (
-	descShared      = desc("shared_total", "Messages between replicas: sent, received, unsent (refused by NATS), dropped (no room here), again (came when asked for again), repeated, lost (nobody has them any more), bad.", "kind")
+	descShared      = desc("shared_total", "Messages between replicas: sent, received, unsent (refused by NATS), dropped (came faster than they were taken), again (came when asked for again), repeated, lost (nobody has them any more), bad.", "kind")
 	descShareMerges = desc("index_merges_total", "Indexes of other replicas that were fetched and merged.")
 	descShareMerged = desc("index_merged_checkpoints_total", "Checkpoints that those brought.")
 	descShareSame   = desc("replica_tables", "Other replicas whose table was the same as this one's or another when they last said so.", "same")
@@ -30,7 +30,7 @@ func (c shareCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge, count := into(ch)
 	st := c.s.share.Stats(time.Now())
 	for kind, n := range map[string]uint64{
-		"sent": st.Sent, "received": st.Received, "unsent": st.Unsent, "dropped": st.Dropped,
+		"sent": st.Sent, "received": st.Received, "unsent": st.Unsent, "dropped": c.s.dropped(),
 		"again": st.Again, "repeated": st.Repeated, "lost": st.Lost, "bad": st.Bad,
 	} {
 		count(descShared, n, kind)

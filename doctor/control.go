@@ -46,6 +46,7 @@ func (d *diagnosis) control(ctx context.Context) *api.Status {
 	d.gateways(&s)
 	d.workers(&s)
 	d.tokenizers(&s)
+	d.replicas(ctx, s.Cluster)
 	return &s
 }
 

@@ -52,6 +52,7 @@ func printCluster(w io.Writer, c *api.Cluster) error {
 	for _, problem := range []struct{ what, why string }{
 		{"the replicas can't agree", c.Problem},
 		{"the policy that another replica was told isn't in force here", c.PolicyProblem},
+		{"the workers that another replica was told aren't in force here", c.WorkersProblem},
 	} {
 		if problem.why != "" {
 			fmt.Fprintf(w, "PROBLEM: %s: %s\n", problem.what, problem.why)
@@ -68,7 +69,7 @@ func printCluster(w io.Writer, c *api.Cluster) error {
 	}
 	fmt.Fprintf(w, "leases by the leader: %d, unanswered: %d; messages dropped: %d\n\n", c.Forwarded, c.Unanswered, c.Dropped)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "REPLICA\tSTATE\tHEARD\tVERSION\tAPI")
+	fmt.Fprintln(t, "REPLICA\tSTATE\tHEARD\tTABLE\tVERSION\tAPI")
 	for _, r := range c.Replicas {
 		state := "missing"
 		switch {
@@ -77,7 +78,7 @@ func printCluster(w io.Writer, c *api.Cluster) error {
 		case r.Present:
 			state = "follows"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%.0f s ago\t%s\t%s\n", r.Name, state, r.Age, r.Version, r.URL)
+		fmt.Fprintf(t, "%s\t%s\t%.0f s ago\t%s\t%s\t%s\n", r.Name, state, r.Age, r.Table, r.Version, r.URL)
 	}
 	return t.Flush()
 }

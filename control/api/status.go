@@ -63,7 +63,18 @@ type Replica struct {
 	Age     float64 `json:"age_seconds"` // since it was heard
 	Present bool    `json:"present"`
 	Leads   bool    `json:"leads"`
+	// Wire is the wire version that it speaks, 0 unknown.
+	Wire int `json:"wire,omitempty"`
+	// Table tells whether its table was the same as that of the replica that was asked, a moment
+	// ago; empty for that one, and while it isn't known.
+	Table string `json:"table,omitempty"`
 }
+
+// Values of Replica.Table. They differ for a moment while something is on its way.
+const (
+	TableSame    = "same"
+	TableDiffers = "differs"
+)
 
 // LedgerDocument is what the next leader would go on from.
 type LedgerDocument struct {

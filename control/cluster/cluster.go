@@ -19,6 +19,8 @@ type Replica struct {
 	// URL of its API, as it was told to say.
 	URL     string `json:"url,omitempty"`
 	Version string `json:"version,omitempty"`
+	// Wire is the version of what it tells gateways and replicas; 0: one that doesn't say.
+	Wire uint8 `json:"wire,omitempty"`
 }
 
 // Cluster is a replica's view of all of them. Safe for concurrent use.
@@ -42,7 +44,7 @@ func New(cfg Config, transport Transport) *Cluster {
 	cfg = cfg.WithDefaults()
 	c := &Cluster{
 		cfg: cfg, log: cfg.Log, transport: transport, replicas: map[uint64]*heard{}, hurry: make(chan struct{}, 1),
-		self: Replica{Name: cfg.Name, Nonce: newNonce(), URL: cfg.URL, Version: cfg.Version},
+		self: Replica{Name: cfg.Name, Nonce: newNonce(), URL: cfg.URL, Version: cfg.Version, Wire: cfg.Wire},
 	}
 	c.seat = seat{self: c.self, length: cfg.Lease}
 	return c
@@ -65,12 +67,7 @@ func (c *Cluster) Problem() error {
 }
 
 // Dropped counts messages that came faster than their subscriber took them.
-func (c *Cluster) Dropped() uint64 {
-	if t, ok := c.transport.(*natsTransport); ok {
-		return t.dropped.Load()
-	}
-	return 0
-}
+func (c *Cluster) Dropped() uint64 { return c.transport.Dropped() }
 
 // Close ends the connection, and the server inside. Call it when Run has returned.
 func (c *Cluster) Close() { c.transport.Close() }

@@ -42,6 +42,8 @@ type Config struct {
 	URL string
 	// Version of the program, likewise.
 	Version string
+	// Wire is the wire version that it speaks, likewise.
+	Wire uint8
 
 	Log *slog.Logger
 }

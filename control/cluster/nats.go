@@ -132,6 +132,9 @@ func (t *natsTransport) Problem() error {
 	return nil
 }
 
+// Dropped implements Transport.
+func (t *natsTransport) Dropped() uint64 { return t.dropped.Load() }
+
 func (t *natsTransport) notReady() error {
 	if why := t.problem.Load(); why != nil {
 		return fmt.Errorf("%w: %s", ErrNotReady, *why)

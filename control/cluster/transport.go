@@ -24,6 +24,8 @@ type Transport interface {
 	Watch(ctx context.Context, key string, f func(Entry)) error
 	// Problem says why the transport doesn't work at the moment, nil when it does.
 	Problem() error
+	// Dropped counts messages that came faster than their subscriber took them.
+	Dropped() uint64
 	// Close ends it. Nothing is called any more after it.
 	Close()
 }

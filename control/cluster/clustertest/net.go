@@ -328,6 +328,9 @@ func (n *Node) Request(ctx context.Context, subject string, data []byte) ([]byte
 	}
 }
 
+// Dropped implements cluster.Transport: messages wait here for whoever takes them.
+func (n *Node) Dropped() uint64 { return 0 }
+
 // Problem implements cluster.Transport.
 func (n *Node) Problem() error {
 	n.net.mu.Lock()
