@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/agent/guard"
+	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/control/eviction"
 	"github.com/warmpath/warmpath/control/kvevents"
 	"github.com/warmpath/warmpath/replicas"
@@ -180,7 +181,7 @@ func base(name, text, want string) (*url.URL, error) {
 // workerAddress finds how the worker list calls the engine.
 func workerAddress(given string, engine, control *url.URL) (string, error) {
 	if given != "" {
-		at, err := netip.ParseAddrPort(given)
+		at, err := netip.ParseAddrPort(discovery.Endpoint(given))
 		if err != nil || at.Port() == 0 {
 			return "", fmt.Errorf("worker %q is not ip:port: give it as the worker list has it", given)
 		}

@@ -100,7 +100,7 @@ func (a *Agent) scrape(ctx context.Context) (*discovery.Load, error) {
 	case status != http.StatusOK:
 		return nil, fmt.Errorf("%s answers %d", a.cfg.MetricsPath, status)
 	}
-	l, err := discovery.ParseMetrics(page)
+	l, err := discovery.ParseRank(page, discovery.RankOf(a.worker))
 	if err != nil {
 		return nil, err
 	}

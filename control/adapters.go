@@ -48,7 +48,7 @@ func (s *Service) adaptersLoop(ctx context.Context) {
 		group.SetLimit(adaptersAtOnce)
 		for _, w := range s.adapters.Due(s.adapterWorkers(), time.Now()) {
 			group.Go(func() error {
-				served, err := adapters.Ask(asking, client, w.Address, s.cfg.Health.Token)
+				served, err := adapters.Ask(asking, client, discovery.Endpoint(w.Address), s.cfg.Health.Token)
 				if ctx.Err() == nil {
 					s.adapters.Answer(w, served, err, time.Now())
 				}
@@ -87,7 +87,7 @@ func (s *Service) askServed(ctx context.Context, client *http.Client, k *feedKey
 			case <-time.After(askServedEvery):
 			}
 		}
-		served, err := adapters.Ask(ctx, client, k.address, s.cfg.Health.Token)
+		served, err := adapters.Ask(ctx, client, discovery.Endpoint(k.address), s.cfg.Health.Token)
 		if ctx.Err() != nil {
 			return
 		}

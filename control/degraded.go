@@ -42,6 +42,8 @@ func degraded(w *discovery.Worker, a *api.Worker) []string {
 	case w.State == discovery.Unknown || w.State == discovery.Down:
 	case w.LoadAt.IsZero():
 		say("load unknown: nothing tells it (an agent beside the engine, or heartbeats of its own, would)")
+	case !w.Load.Known && discovery.RankOf(w.Address) >= 0 && w.Load.Ranks > 0:
+		say("load unknown: the engine has %d data-parallel ranks, numbered from 0 (set ranks to its --data-parallel-size)", w.Load.Ranks)
 	case !w.Load.Known:
 		say("load unknown: the metrics page has no load of a known engine (health.metrics_path names another page; SGLang: --enable-metrics)")
 	case a.LoadAge > oldLoad:
@@ -88,6 +90,9 @@ func degraded(w *discovery.Worker, a *api.Worker) []string {
 // engine's metrics tell a batch limit, so every worker would be degraded.
 func hints(w *discovery.Worker) []string {
 	out := []string{}
+	if w.Load.Ranks > 1 && discovery.RankOf(w.Address) < 0 {
+		out = append(out, fmt.Sprintf("%d data-parallel ranks behind one port: give each rank a port of its own, or with vLLM set ranks: %d in the worker list, and requests meet the rank that holds their prefix", w.Load.Ranks, w.Load.Ranks))
+	}
 	if w.MaxRunning == 0 {
 		out = append(out, "batch limit unknown: its load is the share of the cache in use alone (set max_running in the worker list, or the agent's --max-running)")
 	}

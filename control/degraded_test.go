@@ -40,6 +40,9 @@ func TestEveryShortcomingIsNamedWithItsReason(t *testing.T) {
 		"late heartbeat":   {func(_ *discovery.Worker, a *api.Worker) { a.Heartbeats = &api.Heartbeats{Age: 7} }, "no heartbeat for 7 s"},
 		"heartbeat of old": {func(_ *discovery.Worker, a *api.Worker) { a.Heartbeats = &api.Heartbeats{Age: 7000} }, ""},
 		"cache part":       {func(_ *discovery.Worker, a *api.Worker) { a.Heartbeats = &api.Heartbeats{Problem: "why"} }, "cache part of the heartbeats ignored: why"},
+		"a rank that is not there": {func(w *discovery.Worker, _ *api.Worker) {
+			w.Address, w.Load = "10.0.0.7:8000@2", discovery.Load{Ranks: 2}
+		}, "load unknown: the engine has 2 data-parallel ranks"},
 		"eviction": {func(_ *discovery.Worker, a *api.Worker) {
 			a.EvictSeconds, a.EvictShare, a.EvictReason = 1.5, 0.25, "why"
 		}, "25 % of its cache goes within 1.5 s: why"},
@@ -49,6 +52,15 @@ func TestEveryShortcomingIsNamedWithItsReason(t *testing.T) {
 		got := degraded(&w, &a)
 		if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want)) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestRanksBehindOnePortAreAHint(t *testing.T) {
+	for address, want := range map[string]string{"10.0.0.7:8000": "set ranks: 2", "10.0.0.7:8000@1": ""} {
+		w := discovery.Worker{Spec: discovery.Spec{Address: address, MaxRunning: 8}, Load: discovery.Load{Known: true, Ranks: 2}}
+		if got := strings.Join(hints(&w), "; "); !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%s: %q", address, got)
 		}
 	}
 }

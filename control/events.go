@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -184,7 +185,8 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 	told := &sink{index: s.index, tiers: s.tiers, ref: f.key.ref}
 	var union *kvevents.Union
 	if len(endpoints) > 1 {
-		union = kvevents.NewUnion(told)
+		union = kvevents.NewUnion(told, len(endpoints))
+		s.index.Spread(f.key.ref)
 	}
 	log := s.log.With("worker", f.key.address)
 	f.mu.Lock()
@@ -221,7 +223,10 @@ func (f *feed) setAdapters(generations map[string]uint64) {
 // discover asks the worker where it publishes until it says so.
 func (f *feed) discover(ctx context.Context, s *Service, client *http.Client) []kvevents.Endpoint {
 	for {
-		endpoints, err := kvevents.Discover(ctx, client, f.key.address, s.cfg.Health.Token)
+		endpoints, err := kvevents.Discover(ctx, client, discovery.Endpoint(f.key.address), s.cfg.Health.Token)
+		if err == nil {
+			endpoints, err = ofRank(endpoints, discovery.RankOf(f.key.address))
+		}
 		if err == nil {
 			f.mu.Lock()
 			f.problem = ""
@@ -240,6 +245,20 @@ func (f *feed) discover(ctx context.Context, s *Service, client *http.Client) []
 		case <-time.After(discoverEvery):
 		}
 	}
+}
+
+// ofRank keeps the endpoint of a rank that is a worker of its own; below 0 all are
+// one worker's.
+func ofRank(endpoints []kvevents.Endpoint, rank int) ([]kvevents.Endpoint, error) {
+	if rank < 0 {
+		return endpoints, nil
+	}
+	for i := range endpoints {
+		if endpoints[i].Rank == rank {
+			return endpoints[i : i+1], nil
+		}
+	}
+	return nil, fmt.Errorf("the engine has no events of rank %d: set ranks to its --data-parallel-size", rank)
 }
 
 // sink carries what a map learns to the index.

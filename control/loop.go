@@ -89,7 +89,7 @@ func (s *Service) rosterPayload() []byte {
 		pool, _ := s.policy.Load().poolIndex(w.Pool)
 		b = wire.AppendWorker(b, &wire.Worker{
 			Ref: w.Ref, Pool: pool, Generation: w.Generation, BlockTokens: uint16(w.BlockTokens),
-			MaxRunning: uint16(w.MaxRunning), QueueLimit: uint16(w.QueueLimit), Address: []byte(w.Address),
+			MaxRunning: uint16(w.MaxRunning), QueueLimit: uint16(w.QueueLimit), Address: []byte(discovery.Endpoint(w.Address)), Rank: uint8(discovery.RankOf(w.Address) + 1),
 		})
 	}
 	return b

@@ -179,7 +179,7 @@ func (s *Service) ask(ctx context.Context, client *http.Client, q question) {
 	ctx, cancel := context.WithTimeout(ctx, parityTimeout)
 	defer cancel()
 	t := q.tokenizer
-	c := &parity.Client{URL: "http://" + q.worker.Address, Token: s.cfg.Health.Token, HTTP: client}
+	c := &parity.Client{URL: "http://" + discovery.Endpoint(q.worker.Address), Token: s.cfg.Health.Token, HTTP: client}
 	engine := parity.Engine{Name: t.engine, Template: t.template, Models: q.models}
 	report, err := parity.Verify(ctx, c, parity.New(t.vocabulary.Tokens, t.chat), engine, parity.Samples(), time.Now)
 

@@ -4,8 +4,8 @@ package control
 // about 0.9 of computing it from CPU, 0.4 from a disk (docs/engines.md).
 const slowCredit = 0.5
 
-// housekeepTiers lets gateways ask for prefixes in slower memory once a worker of
-// their pool has any. They go on asking for as long as this process lives.
+// housekeepTiers lets gateways ask for prefixes in slower memory, or in the cache of
+// one of several ranks, once a worker of their pool has any. They go on asking for as long as this process lives.
 func (s *Service) housekeepTiers() {
 	s.policyMu.Lock()
 	defer s.policyMu.Unlock()
@@ -14,7 +14,7 @@ func (s *Service) housekeepTiers() {
 	for _, f := range s.feeds.byRef {
 		if !s.tiered[f.key.pool] && f.slow() {
 			s.tiered[f.key.pool] = true
-			s.log.Info("workers have prefixes in slower memory", "pool", f.key.pool, "worker", f.key.address)
+			s.log.Info("workers have prefixes that come slower, or not with every request", "pool", f.key.pool, "worker", f.key.address)
 		}
 	}
 	s.feeds.mu.Unlock()
@@ -23,10 +23,14 @@ func (s *Service) housekeepTiers() {
 	}
 }
 
-// slow tells whether the worker has blocks in slower memory.
+// slow tells whether the worker has blocks in slower memory, or in the cache of one
+// of several ranks that share its port.
 func (f *feed) slow() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if len(f.sources) > 1 {
+		return true
+	}
 	for _, source := range f.sources {
 		if c := source.Status().Map; c.CPU+c.Disk > 0 {
 			return true

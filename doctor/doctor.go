@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/warmpath/warmpath/control/api"
+	"github.com/warmpath/warmpath/control/discovery"
 )
 
 // Status of a check.
@@ -226,11 +227,17 @@ func text(body []byte) string {
 // engines looks at every engine and returns their checks in order.
 func (d *diagnosis) engines(ctx context.Context, status *api.Status) [][]Check {
 	urls := d.o.Engines
-	listed := map[string]*api.Worker{}
+	listed, ranked := map[string]*api.Worker{}, map[string]int{}
 	if status != nil {
 		for i := range status.Workers {
 			w := &status.Workers[i]
-			url := "http://" + w.Address
+			url := "http://" + discovery.Endpoint(w.Address)
+			if discovery.RankOf(w.Address) >= 0 {
+				ranked[url]++
+			}
+			if listed[url] != nil {
+				continue
+			}
 			listed[url] = w
 			if len(d.o.Engines) == 0 {
 				urls = append(urls, url)
@@ -243,7 +250,7 @@ func (d *diagnosis) engines(ctx context.Context, status *api.Status) [][]Check {
 	for i, url := range urls {
 		url = strings.TrimSuffix(url, "/")
 		group.Go(func() error {
-			e := engine{diagnosis: &diagnosis{o: d.o, client: d.client}, url: url, name: strings.TrimPrefix(url, "http://"), listed: listed[url]}
+			e := engine{diagnosis: &diagnosis{o: d.o, client: d.client}, url: url, name: strings.TrimPrefix(url, "http://"), listed: listed[url], ranked: ranked[url]}
 			e.examine(ctx)
 			out[i] = e.checks
 			return nil

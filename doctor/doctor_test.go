@@ -224,3 +224,29 @@ func TestARequestThroughAProxyLeavesTracesOrIsMissed(t *testing.T) {
 		t.Error("an admin interface that isn't there is not told")
 	}
 }
+
+// Ranks behind one port are one engine, which is asked once, and must be as many
+// as the list says.
+func TestListedRanksAreComparedWithTheEngines(t *testing.T) {
+	engine := fake(t, map[string]string{
+		"/health": "", "/v1/models": oneModel, "/metrics": "vllm:num_requests_running{engine=\"0\"} 0\nvllm:num_requests_running{engine=\"1\"} 0\n",
+		"/kv_event_sources": `{"0":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:6557"},"1":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5558","replay_endpoint":"tcp://*:6558"}}`,
+	})
+	address := strings.TrimPrefix(engine, "http://")
+	for ranks, status := range map[int]Status{0: Warn, 2: OK, 3: Fail} {
+		s := runControl(t, control.Config{Workers: []discovery.Spec{{Address: address, Ranks: ranks}}})
+		checks := Run(t.Context(), Options{Control: s.URL()})
+		if c := find(t, checks, "engine.data_parallel", address); c.Status != status {
+			t.Errorf("ranks: %d: %+v", ranks, c)
+		}
+		asked := 0
+		for _, c := range checks {
+			if c.Name == "engine.reachable" {
+				asked++
+			}
+		}
+		if asked != 1 {
+			t.Errorf("ranks: %d: %d engines", ranks, asked)
+		}
+	}
+}

@@ -18,7 +18,8 @@ import (
 type engine struct {
 	*diagnosis
 	url, name string
-	listed    *api.Worker // nil when the control service doesn't list it
+	listed    *api.Worker // nil when the control service doesn't list it; the first of its ranks
+	ranked    int         // ranks that it lists
 	model     string
 	ranks     int // that publish events, each with a cache of its own
 }
@@ -145,9 +146,15 @@ func (e *engine) events(ctx context.Context) {
 	default:
 		e.ok("engine.kv_events", e.name, "published at %s, with replay", strings.Join(endpoints, " and "))
 	}
-	if len(sources) > 1 {
+	switch {
+	case len(sources) < 2:
+	case e.ranked > 0 && e.ranked != len(sources):
+		e.fail("engine.data_parallel", e.name, fmt.Sprintf("%d data-parallel ranks behind one port, and the worker list says %d", len(sources), e.ranked), fmt.Sprintf("set ranks: %d", len(sources)))
+	case e.ranked > 0:
+		e.ok("engine.data_parallel", e.name, "%d ranks behind one port, each a worker; requests name theirs by X-data-parallel-rank", len(sources))
+	default:
 		e.warn("engine.data_parallel", e.name, fmt.Sprintf("%d data-parallel ranks behind one port, each with a cache of its own: a request may meet another rank than the one that holds its prefix", len(sources)),
-			"serve each rank on a port of its own (vLLM: instances without --data-parallel-size for a dense model, --data-parallel-external-lb for a mixture of experts) and list each as a worker")
+			fmt.Sprintf("best serve each rank on a port of its own (vLLM: instances without --data-parallel-size for a dense model, --data-parallel-external-lb for a mixture of experts) and list each as a worker; or set ranks: %d for this one", len(sources)))
 	}
 }
 

@@ -101,7 +101,7 @@ func (p *prober) scrape(ctx context.Context, address string, o *Observation) {
 		err = fmt.Errorf("%s is over %d bytes", p.cfg.MetricsPath, maxMetricsBytes-1)
 	default:
 		var l Load
-		if l, err = ParseMetrics(page); err == nil {
+		if l, err = ParseRank(page, RankOf(address)); err == nil {
 			o.Load = &l
 			return
 		}
@@ -112,7 +112,7 @@ func (p *prober) scrape(ctx context.Context, address string, o *Observation) {
 func (p *prober) get(ctx context.Context, address, path string, limit int64) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+Endpoint(address)+path, nil)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	dto "github.com/prometheus/client_model/go"
@@ -33,6 +34,8 @@ type Load struct {
 	// Asleep: the engine has given its weights and its cache up for now.
 	Asleep bool
 	Facts  Facts
+	// Ranks is how many data-parallel ranks the page tells of; 0 where it names none.
+	Ranks int
 	// Known says that at least one load metric was on the page.
 	Known bool
 	// Counted says that Running is what the worker told, not 0 for want of a metric.
@@ -110,7 +113,11 @@ var engineMetrics = map[string]metricKind{
 // ParseMetrics reads a worker's metrics page in the Prometheus text format.
 // Only the lines of known names are parsed: an engine's page is mostly
 // histograms that nobody here asks for.
-func ParseMetrics(page []byte) (Load, error) {
+func ParseMetrics(page []byte) (Load, error) { return ParseRank(page, -1) }
+
+// ParseRank is ParseMetrics for one data-parallel rank of the page's engine, -1 for
+// all of them. What names no rank is of every one.
+func ParseRank(page []byte, rank int) (Load, error) {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(wantedLines(page)))
 	if err != nil {
@@ -118,16 +125,41 @@ func ParseMetrics(page []byte) (Load, error) {
 	}
 	var l Load
 	for name, family := range families {
-		l.take(engineMetrics[name], family.GetMetric())
+		l.take(engineMetrics[name], ofRank(family.GetMetric(), rank), ranks(family.GetMetric()))
 	}
 	return l, nil
 }
 
-func (l *Load) take(kind metricKind, metrics []*dto.Metric) {
+// ofRank leaves out what is of other ranks.
+func ofRank(metrics []*dto.Metric, rank int) []*dto.Metric {
+	if rank < 0 {
+		return metrics
+	}
+	want := strconv.Itoa(rank)
+	return slices.DeleteFunc(slices.Clone(metrics), func(m *dto.Metric) bool {
+		named := rankName(m)
+		return named != "" && named != want
+	})
+}
+
+// ranks counts those that the samples name.
+func ranks(metrics []*dto.Metric) int {
+	named := map[string]bool{}
+	for _, m := range metrics {
+		if rank := rankName(m); rank != "" {
+			named[rank] = true
+		}
+	}
+	return len(named)
+}
+
+// take reads the samples of one kind, of those of all ranks behind the page.
+func (l *Load) take(kind metricKind, metrics []*dto.Metric, ranks int) {
 	switch kind {
 	case kindRunning, kindWaiting, kindKV:
 		sum, most, any := byRank(metrics)
 		l.Known = l.Known || any
+		l.Ranks = max(l.Ranks, ranks)
 		switch kind {
 		case kindRunning:
 			l.Running = clampInt(float64(l.Running) + sum)
@@ -145,7 +177,7 @@ func (l *Load) take(kind metricKind, metrics []*dto.Metric) {
 			l.Facts.BlockTokens = clampInt(most)
 		}
 	case kindConfig:
-		l.Facts.configured(metrics)
+		l.Facts.configured(metrics, ranks)
 	case kindSleep:
 		for _, m := range metrics {
 			v, ok := sample(m)
@@ -174,8 +206,9 @@ func (l *Load) take(kind metricKind, metrics []*dto.Metric) {
 // configured reads an engine's info metric, whose labels are its settings. Every
 // rank has one: kv_cache_size_tokens is the rank's own, while num_gpu_blocks is
 // that of all ranks together.
-func (f *Facts) configured(metrics []*dto.Metric) {
+func (f *Facts) configured(metrics []*dto.Metric, ranks int) {
 	var sizes, blocks float64
+	seen := map[string]bool{}
 	for _, m := range metrics {
 		switch label(m, "enable_prefix_caching") {
 		case "True":
@@ -183,19 +216,30 @@ func (f *Facts) configured(metrics []*dto.Metric) {
 		case "False":
 			f.Caching = CachingOff
 		}
+		seen[rankName(m)] = true
 		block := number(m, "block_size", "page_size")
 		f.BlockTokens = max(f.BlockTokens, clampInt(block))
 		sizes += number(m, "kv_cache_size_tokens")
 		blocks = max(blocks, block*number(m, "num_gpu_blocks", "num_pages"))
 	}
 	if sizes == 0 {
-		sizes = blocks
+		sizes = blocks * float64(len(seen)) / float64(max(ranks, 1))
 	}
 	f.CapacityTokens = max(f.CapacityTokens, clampTokens(sizes))
 }
 
 // rankLabels name the data-parallel rank of a sample: vLLM's and SGLang's.
 var rankLabels = []string{"engine", "dp_rank"}
+
+// rankName is the rank of a sample, "" where it names none.
+func rankName(m *dto.Metric) string {
+	for _, name := range rankLabels {
+		if rank := label(m, name); rank != "" {
+			return rank
+		}
+	}
+	return ""
+}
 
 // byRank sums over the ranks and finds the largest. The other labels of a rank
 // (tensor-parallel ranks, priorities beside their total) tell the same thing
@@ -207,10 +251,7 @@ func byRank(metrics []*dto.Metric) (sum, most float64, any bool) {
 		if !ok {
 			continue
 		}
-		rank := ""
-		for _, name := range rankLabels {
-			rank += label(m, name) + "\x00"
-		}
+		rank := rankName(m)
 		ranks[rank] = max(ranks[rank], v)
 		any = true
 	}

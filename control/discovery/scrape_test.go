@@ -20,7 +20,7 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 		},
 		"old vllm, two ranks": {
 			"vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 2\nvllm:gpu_cache_usage_perc{engine=\"0\"} 0.1\nvllm:gpu_cache_usage_perc{engine=\"1\"} 0.9\n",
-			Load{Running: 3, KVShare: 0.9, Known: true, Counted: true},
+			Load{Running: 3, KVShare: 0.9, Known: true, Counted: true, Ranks: 2},
 		},
 		"sglang": {"sglang:num_running_reqs 7\nsglang:num_queue_reqs 8\nsglang:token_usage 0.5", Load{Running: 7, Waiting: 8, KVShare: 0.5, Known: true, Counted: true}},
 		"vllm before 0.9, two queues": {
@@ -44,7 +44,7 @@ func TestMetricsOfEveryEngineAreRead(t *testing.T) {
 				"sglang:max_total_num_tokens{dp_rank=\"0\",tp_rank=\"0\"} 8000\nsglang:max_total_num_tokens{dp_rank=\"0\",tp_rank=\"1\"} 8000\nsglang:max_total_num_tokens{dp_rank=\"1\",tp_rank=\"2\"} 8000\n" +
 				"sglang:page_size{dp_rank=\"0\"} 64\nsglang:token_usage{dp_rank=\"0\"} 0.5\nsglang:token_usage{dp_rank=\"1\"} 0.25\n" +
 				"sglang:evicted_tokens_total{cache_type=\"RadixCache\"} 300\n",
-			Load{Running: 5, KVShare: 0.5, RemovedTokens: 300, RemovalsKnown: true, Counted: true, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 64}},
+			Load{Running: 5, KVShare: 0.5, RemovedTokens: 300, RemovalsKnown: true, Counted: true, Ranks: 2, Known: true, Facts: Facts{CapacityTokens: 16_000, BlockTokens: 64}},
 		},
 		"sglang, a total and its priorities": {
 			"sglang:num_queue_reqs{priority=\"\"} 7\nsglang:num_queue_reqs{priority=\"0\"} 4\nsglang:num_queue_reqs{priority=\"1\"} 3\nsglang:num_grammar_queue_reqs 1\n",
@@ -87,7 +87,7 @@ func TestARecordedPageOfTwoRanksIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Load{
-		StartedMillis: 1_795_968_827_490, Progress: 700 + 7, PromptTokens: 700, Known: true, Counted: true,
+		StartedMillis: 1_795_968_827_490, Progress: 700 + 7, PromptTokens: 700, Known: true, Counted: true, Ranks: 2,
 		Facts: Facts{CapacityTokens: 2 * 6400, BlockTokens: 32, Caching: CachingOn},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -142,7 +142,7 @@ func (l *Lists) join() (joined []Spec, twice []listedTwice) {
 				continue
 			}
 			from[spec.Address] = s
-			joined = append(joined, spec)
+			joined = append(joined, spec.perRank()...)
 		}
 	}
 	return joined, twice

@@ -21,9 +21,13 @@ const (
 
 // Spec is what an operator says about one worker.
 type Spec struct {
-	// Address is ip:port, canonical after Parse ("127.0.0.1:9001", "[::1]:9001").
+	// Address is ip:port, canonical after Parse ("127.0.0.1:9001", "[::1]:9001"), for
+	// one of several data-parallel ranks behind it with its number ("10.0.0.7:8000@1").
 	// A name is refused: the proxy's override host takes addresses only.
 	Address string `yaml:"address" json:"address"`
+	// Ranks of a data-parallel engine behind the address; each becomes a worker, and
+	// requests choose theirs by header. 0 and 1: the address is one worker.
+	Ranks int `yaml:"ranks" json:"ranks,omitempty"`
 	// Pool is the name of the pool the worker serves; "default" when empty.
 	Pool string `yaml:"pool" json:"pool"`
 	// MaxRunning is the number of sequences the engine runs at once; 0 unknown.
@@ -115,7 +119,7 @@ func Parse(source string, data []byte) ([]Spec, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
 	if err := dec.Decode(&l); err != nil {
-		return nil, Problem{Source: source, What: yamlText(err), Remedy: "known keys of a worker: address, pool, max_running, queue_limit, capacity_tokens, block_tokens, prefill_tokens_per_second, generation, kv_events, drain"}
+		return nil, Problem{Source: source, What: yamlText(err), Remedy: "known keys of a worker: address, ranks, pool, max_running, queue_limit, capacity_tokens, block_tokens, prefill_tokens_per_second, generation, kv_events, drain"}
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, Problem{Source: source, What: "more than one YAML document", Remedy: "keep one document, without a second ---"}
@@ -140,6 +144,7 @@ func check(source string, in []Spec, lines []int) ([]Spec, error) {
 	}
 	out := make([]Spec, len(in))
 	seen := make(map[string]int, len(in))
+	whole := make(map[string]bool, len(in)) // by ip:port: listed without a rank
 	var problems []error
 	for i, s := range in {
 		bad := func(field, what, remedy string) {
@@ -153,9 +158,14 @@ func check(source string, in []Spec, lines []int) ([]Spec, error) {
 			bad("address", err.Error(), "write ip:port, for example 10.0.0.7:8000 or [fd00::7]:8000; the proxy can't be pointed at a name")
 		} else if first, dup := seen[addr]; dup {
 			bad("address", fmt.Sprintf("%s is listed already as workers[%d]", addr, first), "one item per address; several ranks of one engine have a port each")
+		} else if one := RankOf(addr) < 0 && s.Ranks < 2; mixed(whole, Endpoint(addr), one) {
+			bad("address", Endpoint(addr)+" is listed with ranks and without", "list the ranks, or the address")
 		} else {
-			seen[addr] = i
+			seen[addr], whole[Endpoint(addr)] = i, one
 			s.Address = addr
+			if err := s.checkRanks(); err != nil {
+				bad("ranks", err.Error(), "write the engine's --data-parallel-size; leave the key out when every rank has a port of its own")
+			}
 		}
 		if s.Pool == "" {
 			s.Pool = DefaultPool
@@ -188,7 +198,7 @@ func check(source string, in []Spec, lines []int) ([]Spec, error) {
 		}
 		if err := s.KVEvents.check(); err != nil {
 			bad("kv_events", err.Error(), "write auto, or endpoint: tcp://host:port with replay and topic where the engine has them")
-		} else if host, _, err := net.SplitHostPort(addr); err == nil {
+		} else if host, _, err := net.SplitHostPort(Endpoint(addr)); err == nil {
 			s.KVEvents.reachAt(host)
 		}
 		out[i] = s
@@ -212,9 +222,23 @@ func ValidPool(name string) bool {
 	return true
 }
 
+// mixed tells whether an ip:port is listed as one worker and by ranks.
+func mixed(whole map[string]bool, endpoint string, one bool) bool {
+	was, listed := whole[endpoint]
+	return listed && was != one
+}
+
 func canonicalAddress(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("missing")
+	}
+	rank := ""
+	if endpoint, text, ranked := strings.Cut(s, "@"); ranked {
+		var err error
+		if rank, err = canonicalRank(text); err != nil {
+			return "", fmt.Errorf("%q: %w", s, err)
+		}
+		s = endpoint
 	}
 	ap, err := netip.ParseAddrPort(s)
 	if err != nil {
@@ -228,7 +252,7 @@ func canonicalAddress(s string) (string, error) {
 	case ap.Addr().IsUnspecified() || ap.Addr().IsMulticast():
 		return "", fmt.Errorf("%q can't be connected to", s)
 	}
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String(), nil
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String() + rank, nil
 }
 
 func workersNode(doc *yaml.Node) *yaml.Node {

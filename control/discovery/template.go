@@ -12,6 +12,7 @@ import (
 // knows little more than their addresses.
 type Template struct {
 	Pool                   string   `yaml:"pool"`
+	Ranks                  int      `yaml:"ranks"`
 	MaxRunning             int      `yaml:"max_running"`
 	QueueLimit             int      `yaml:"queue_limit"`
 	CapacityTokens         int      `yaml:"capacity_tokens"`
@@ -25,7 +26,7 @@ type Template struct {
 // as engines count them.
 func (t *Template) Spec(ip netip.Addr, port uint16, rank int) (Spec, error) {
 	s := Spec{
-		Address: netip.AddrPortFrom(ip.Unmap(), port).String(), Pool: t.Pool,
+		Address: netip.AddrPortFrom(ip.Unmap(), port).String(), Pool: t.Pool, Ranks: t.Ranks,
 		MaxRunning: t.MaxRunning, QueueLimit: t.QueueLimit, CapacityTokens: t.CapacityTokens, BlockTokens: t.BlockTokens,
 		PrefillTokensPerSecond: t.PrefillTokensPerSecond, KVEvents: t.KVEvents,
 	}

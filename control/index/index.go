@@ -228,7 +228,7 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 		_, p.confirmed = m.deepest(d.Path)
 		x.poolOf(m.pool).saw(d.Path)
 		x.warmMatch(d.Path)
-		if !d.Observe {
+		if !d.Observe && !m.spread {
 			if p.inserted = x.insert(m, d.Path, order); p.inserted {
 				m.predict(d.Path)
 				p.born = m.born
@@ -276,6 +276,11 @@ func (x *Index) Done(d Done, now time.Time) {
 	}
 	if served != chosen && p.inserted {
 		x.counters.Moved++
+	}
+	if served.spread {
+		x.learnRates(served, &d, p.idle && served == chosen)
+		x.settle(served, chosen, &p, &d, now)
+		return // one of its caches has the prompt now, and reports it
 	}
 	// Whoever answered has computed the whole prompt, and an engine counts a
 	// block's age from the end of the request that used it last.

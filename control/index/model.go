@@ -22,6 +22,9 @@ type model struct {
 	newest, oldest  uint32
 	// reporting: the engine tells what it removes, so nothing is evicted on a guess.
 	reporting bool
+	// spread: it reports, and has several caches, one of which a request meets by
+	// chance. What it reports is held by all of them.
+	spread bool
 	// doubted: some of its removals may have been missed.
 	doubted  bool
 	unproven []unproven // predictions that wait for a report

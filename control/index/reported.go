@@ -35,7 +35,7 @@ func (x *Index) Reporting(ref uint16, on bool, now time.Time) {
 	if m == nil || m.reporting == on {
 		return
 	}
-	m.reporting, m.doubted, m.unproven, m.proven = on, false, nil, nil
+	m.reporting, m.spread, m.doubted, m.unproven, m.proven = on, false, false, nil, nil
 	if !on {
 		for id := m.newest; id != 0; id = m.node(id).older {
 			m.node(id).reported = false
@@ -45,6 +45,19 @@ func (x *Index) Reporting(ref uint16, on bool, now time.Time) {
 	}
 	for id := m.newest; id != 0; id = m.node(id).older {
 		m.unproven = append(m.unproven, unproven{m.node(id).fingerprint, now.Add(unknownFor)})
+	}
+}
+
+// Spread says that a reporting worker has several caches and that nobody knows
+// which of them a request will meet: what requests imply is no prediction then, and
+// what was predicted goes. Reporting ends it.
+func (x *Index) Spread(ref uint16) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if m := x.models[ref]; m != nil && m.reporting {
+		m.spread = true
+		m.clear()
+		m.unproven, m.proven = nil, nil
 	}
 }
 

@@ -171,3 +171,41 @@ func TestAMissTakesNothingThatTheEngineReports(t *testing.T) {
 		}
 	}
 }
+
+// Of a worker with several caches, one of which a request meets by chance, only
+// its own reports are believed; rates and trust are learned all the same.
+func TestRequestsPredictNothingOfAWorkerThatSpreadsThem(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	x := New(Config{})
+	x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 100_000})
+	path := reportedPath(4, 8)
+	ask := func(id uint64, cached int32) {
+		x.Dispatch(Dispatch{Request: RequestID{1, id}, Chosen: 1, PromptUnits: 8, Path: path, Idle: true}, at)
+		x.Done(Done{Request: RequestID{1, id}, Served: 1, Outcome: Complete, PredictedTokens: 128, CachedTokens: cached, PromptTokens: 128, OutputTokens: 100, TTFT: time.Second, Total: 2 * time.Second}, at)
+	}
+	x.Reporting(1, true, at)
+	ask(1, 0)
+	x.Spread(1)
+	if holds(x, 4) {
+		t.Error("what was predicted before is still believed")
+	}
+	ask(2, 0)
+	if st, _ := x.Worker(1, at); holds(x, 4) || st.Asked != 0 || st.DecodeSeconds == 0 || st.Hits.Answers != 2 {
+		t.Errorf("held %v, %+v", holds(x, 4), st)
+	}
+	x.Report(1, path, at)
+	ask(3, 0)
+	if st, _ := x.Worker(1, at); !holds(x, 8) || st.Asked != 1 || st.Trust >= 1 {
+		t.Errorf("held %v, %+v", holds(x, 8), st)
+	}
+	x.Reporting(1, false, at)
+	x.Reporting(1, true, at)
+	ask(4, 128)
+	if path = reportedPath(4, 8, 12); holds(x, 12) {
+		t.Fatal("not asked yet")
+	}
+	ask(5, 128)
+	if !holds(x, 12) {
+		t.Error("it is spread no longer, and nothing is predicted")
+	}
+}

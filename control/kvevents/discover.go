@@ -91,6 +91,7 @@ func parseSources(body []byte, address string) ([]Endpoint, error) {
 	out := make([]Endpoint, len(found))
 	for i := range found {
 		out[i] = found[i].Endpoint
+		out[i].Rank = found[i].rank
 	}
 	return out, nil
 }

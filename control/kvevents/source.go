@@ -19,6 +19,7 @@ type Endpoint struct {
 	Events string // tcp://host:port of the PUB socket
 	Replay string // of the ROUTER socket, "" for none
 	Topic  string // prefix; "" takes all
+	Rank   int    // data-parallel, as the engine counts
 }
 
 const (

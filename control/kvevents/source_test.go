@@ -174,8 +174,8 @@ func TestSourcesAreFoundByAsking(t *testing.T) {
 	}
 	got, err := parseSources(body, "10.0.0.7:8000")
 	want := []Endpoint{
-		{"tcp://10.0.0.7:15597", "tcp://10.0.0.7:16597", "kv@127.0.0.1:18004@tiny"},
-		{"tcp://10.0.0.7:15598", "tcp://10.0.0.7:16598", "kv@127.0.0.1:18004@tiny"},
+		{"tcp://10.0.0.7:15597", "tcp://10.0.0.7:16597", "kv@127.0.0.1:18004@tiny", 0},
+		{"tcp://10.0.0.7:15598", "tcp://10.0.0.7:16598", "kv@127.0.0.1:18004@tiny", 1},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(err, diff)
@@ -187,25 +187,5 @@ func TestSourcesAreFoundByAsking(t *testing.T) {
 	}
 	if got, err := Reachable("tcp://[::]:1", "fd00::7"); got != "tcp://[fd00::7]:1" || err != nil {
 		t.Error(got, err)
-	}
-}
-
-func TestRanksOfOneAddressHoldTogether(t *testing.T) {
-	held := newLedger()
-	u := NewUnion(held)
-	var maps []*Map
-	for _, name := range []string{"dp2/00_rank0.bin", "dp2/01_rank1.bin"} {
-		m := NewMap(Config{Pool: "pool"}, u.Rank())
-		apply(t, m, name)
-		maps = append(maps, m)
-	}
-	n := len(held.held)
-	maps[0].Clear()
-	if n == 0 || len(held.held) != n {
-		t.Errorf("%d checkpoints, %d after one of two ranks cleared", n, len(held.held))
-	}
-	maps[1].Clear()
-	if len(held.held) != 0 || held.bad != "" {
-		t.Errorf("%d checkpoints of nobody %s", len(held.held), held.bad)
 	}
 }

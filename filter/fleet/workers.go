@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
@@ -44,7 +45,9 @@ type worker struct {
 	ref        uint16
 	at         int // position in pool.View.Workers
 	pool       *Pool
-	address    string
+	address    string // with its rank
+	endpoint   string // without: where it is reached
+	rank       uint8  // data-parallel, + 1; 0 none
 	name       uint32
 	generation uint64
 	avoidUntil int64   // unix ns: local mark
@@ -60,7 +63,7 @@ type worker struct {
 type workers struct {
 	index     *[1 << 16]uint16 // position in list + 1
 	list      []worker
-	byAddress map[string]uint16
+	byAddress map[string]uint16 // endpoints; of several ranks the last
 	count     int
 }
 
@@ -85,15 +88,43 @@ func (w *workers) of(ref uint16) *worker {
 	return nil
 }
 
-// RefOf is the ref of the worker at an address, 0 for none.
-func (f *Fleet) RefOf(address string) uint16 { return f.workers.byAddress[address] }
+// RefOf is the ref of the worker that is reached at an address, 0 for none. Of several ranks
+// there it is the one that was meant, and 0 where none was.
+func (f *Fleet) RefOf(address string, meant ...uint16) uint16 {
+	ref := f.workers.byAddress[address]
+	if w := f.workers.of(ref); w == nil || w.rank == 0 {
+		return ref
+	}
+	for _, m := range meant {
+		if w := f.workers.of(m); w != nil && w.endpoint == address {
+			return m
+		}
+	}
+	return 0
+}
 
-// AddressOf is the address of a worker, empty for an unknown ref.
+// AddressOf is the name of a worker, its address with its rank; empty for an unknown ref.
 func (f *Fleet) AddressOf(ref uint16) string {
 	if w := f.workers.of(ref); w != nil {
 		return w.address
 	}
 	return ""
+}
+
+// EndpointOf is where a worker is reached, empty for an unknown ref.
+func (f *Fleet) EndpointOf(ref uint16) string {
+	if w := f.workers.of(ref); w != nil {
+		return w.endpoint
+	}
+	return ""
+}
+
+// RankOf is the data-parallel rank of a worker behind its endpoint, -1 where it is alone.
+func (f *Fleet) RankOf(ref uint16) int {
+	if w := f.workers.of(ref); w != nil {
+		return int(w.rank) - 1
+	}
+	return -1
 }
 
 // WorkerName is the opaque name of a worker, 0 for an unknown ref.
@@ -254,19 +285,25 @@ func (f *Fleet) addWorker(r *wire.Worker, old *workers) {
 	}
 	w := worker{ref: r.Ref, pool: pool, generation: r.Generation, at: len(pool.View.Workers)}
 	view := route.Worker{Ref: r.Ref, Trust: 1, Age: route.Never}
-	if before := old.of(r.Ref); before != nil && before.generation == r.Generation && before.address == string(r.Address) {
-		w.address, w.name, w.avoidUntil = before.address, before.name, before.avoidUntil
+	w.rank = r.Rank
+	if before := old.of(r.Ref); before != nil && before.generation == r.Generation && before.endpoint == string(r.Address) && before.rank == r.Rank {
+		w.address, w.endpoint, w.name, w.avoidUntil = before.address, before.endpoint, before.name, before.avoidUntil
 	} else {
-		w.address, w.name = string(r.Address), workerName(r.Address, r.Generation)
+		w.endpoint = string(r.Address)
+		w.address = w.endpoint
+		if r.Rank != 0 {
+			w.address += "@" + strconv.Itoa(int(r.Rank)-1)
+		}
+		w.name = workerName([]byte(w.address), r.Generation)
 	}
-	view.Address, view.AddressKey = w.address, ring.Key(w.address)
+	view.Address, view.AddressKey, view.Rank = w.address, ring.Key(w.address), r.Rank
 	view.MaxRunning, view.QueueLimit = int(r.MaxRunning), int(r.QueueLimit)
 	view.BlockTokens = int(r.BlockTokens)
 	pool.View.Workers = append(pool.View.Workers, view)
 	pool.refs = append(pool.refs, r.Ref)
 	f.workers.list = append(f.workers.list, w)
 	f.workers.index[r.Ref] = uint16(len(f.workers.list))
-	f.workers.byAddress[w.address] = r.Ref
+	f.workers.byAddress[w.endpoint] = r.Ref
 	f.workers.count++
 }
 

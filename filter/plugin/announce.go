@@ -26,19 +26,20 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 	s.setPool(pool)
 	best := f.AddressOf(d.Best)
 	if steer {
-		list := append(vm.line[:0], best...)
+		list := append(vm.line[:0], f.EndpointOf(d.Best)...)
 		if d.Second != 0 {
 			list = append(list, ',')
-			list = append(list, f.AddressOf(d.Second)...)
+			list = append(list, f.EndpointOf(d.Second)...)
 		}
 		vm.line = list
 		s.set(endpointHeader, destProperty, list)
 		if s.headersEditable() && s.once(d, f.Clock()) {
 			abi.SetHeader(abi.RequestHeaders, retriesHeader, "0")
 		}
+		s.announceRank(d)
 	}
 	line := append(vm.line[:0], "hit="...)
-	line = strconv.AppendUint(line, uint64(d.MatchedTokens), 10)
+	line = strconv.AppendUint(line, uint64(d.HeldTokens), 10)
 	line = append(line, '/')
 	line = strconv.AppendUint(line, uint64(s.promptTokens), 10)
 	line = append(line, " w="...)
@@ -47,6 +48,10 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 	line = append(line, d.Why.String()...)
 	line = append(line, " n="...)
 	line = strconv.AppendUint(line, uint64(matches), 10)
+	if slow := d.MatchedTokens - d.HeldTokens; slow > 0 {
+		line = append(line, " slow="...)
+		line = strconv.AppendUint(line, uint64(slow), 10)
+	}
 	if exact {
 		line = append(line, " fp=exact"...)
 	}
@@ -61,6 +66,20 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 	if s.explanation != nil {
 		s.explanation = append(append(s.explanation, ' '), line...)
 	}
+}
+
+// announceRank names the data-parallel rank that a request is for, where the chosen worker shares
+// its port with others. The header is the same for both attempts: it is left out where the second
+// worker has another rank, or when the headers have left, and the engine chooses.
+func (s *stream) announceRank(d *route.Decision) {
+	rank := s.plugin.fleet.RankOf(d.Best)
+	if rank < 0 {
+		return
+	}
+	if s.anyRank = !d.Ranked || !s.headersEditable(); s.anyRank {
+		return
+	}
+	abi.SetHeader(abi.RequestHeaders, rankHeader, strconv.Itoa(rank))
 }
 
 // announceFallback writes why the proxy's own balancer places the request. The

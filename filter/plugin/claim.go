@@ -95,7 +95,7 @@ func (s *stream) keepForObserve(checkpoints []fingerprint.Checkpoint) {
 // adopt books and reports an observed request at the worker that serves it.
 func (s *stream) adopt() {
 	if s.served != s.best {
-		s.predictedTokens = 0
+		s.predictedTokens, s.heldTokens = 0, 0
 	}
 	s.openClaim(s.served)
 	s.reportDispatch(s.served, s.kept)

@@ -82,7 +82,7 @@ func (s *stream) doneReleased() (uncached int64) {
 	done := wire.Report{
 		Pool: s.pool, Chosen: s.claimed, Served: s.served, ID: s.reportID,
 		Status: s.status, Outcome: wire.Outcome(outcome + 1), Attempts: max(1, s.attempts),
-		PredictedTokens: s.predictedTokens, CachedTokens: wire.UnknownTokens,
+		PredictedTokens: s.heldTokens, CachedTokens: wire.UnknownTokens,
 		PromptTokens: wire.UnknownTokens, OutputTokens: wire.UnknownTokens,
 		TTFTMillis: wire.NoTTFT, TotalMillis: uint32(max(0, now-s.arrived) / 1_000_000),
 	}
@@ -127,7 +127,7 @@ func (s *stream) settleUsage(done *wire.Report, u usage.Usage) {
 	done.CachedTokens = clampSigned(u.CachedTokens)
 	m.Add(metrics.ConfirmedTokens, tier, uint64(max(0, u.CachedTokens)))
 	s.countGroup(metrics.GroupConfirmedTokens, uint64(max(0, u.CachedTokens)))
-	m.Add(metrics.CameTrueTokens, tier, uint64(max(0, min(u.CachedTokens, int64(s.predictedTokens)))))
+	m.Add(metrics.CameTrueTokens, tier, uint64(max(0, min(u.CachedTokens, int64(s.heldTokens)))))
 }
 
 // sseBytesPerToken is the size of one event of a chat stream with one token,

@@ -27,6 +27,7 @@ const (
 	reasonHeader   = "x-warmpath-reason"
 	priorityHeader = "x-vllm-priority"
 	retriesHeader  = "x-envoy-max-retries"
+	rankHeader     = "x-data-parallel-rank"
 )
 
 // head is what the request's headers say, without reference to their bytes.

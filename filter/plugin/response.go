@@ -29,7 +29,7 @@ func (s *stream) OnHttpResponseHeaders(_ int, endOfStream bool) types.Action {
 		return types.ActionContinue
 	}
 	if address, status := abi.Property(upstreamAddress, &vm.property); status == abi.OK && len(address) > 0 {
-		s.served = f.RefOf(unsafe.String(unsafe.SliceData(address), len(address)))
+		s.served = s.servedAt(unsafe.String(unsafe.SliceData(address), len(address)))
 		s.upstream = true
 	} else {
 		return types.ActionContinue // a local reply of the proxy
@@ -70,6 +70,15 @@ func (s *stream) gaveUp() bool {
 	return s.status >= 500 && s.responseFlags()&upstreamFailed != 0
 }
 
+// servedAt is the worker that answered at an address, 0 where nobody can say which
+// of its ranks it was.
+func (s *stream) servedAt(address string) uint16 {
+	if s.named == 0 {
+		return s.plugin.fleet.RefOf(address)
+	}
+	return s.plugin.fleet.RefOf(address, s.best, s.second)
+}
+
 // follow moves the request's claim to the worker that serves it and marks a
 // worker that the proxy had to leave.
 func (s *stream) follow() {
@@ -101,8 +110,8 @@ func (s *stream) follow() {
 			f.Avoid(s.second, abi.Now(), 0)
 		}
 	}
-	if s.served != s.best {
-		s.predictedTokens = 0 // nobody predicted anything for this worker
+	if s.served != s.best || s.anyRank {
+		s.predictedTokens, s.heldTokens = 0, 0 // nobody predicted anything for this worker
 	}
 	s.moveClaim(s.served)
 }

@@ -106,7 +106,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	if d.Best == 0 {
 		return s.noWorker(pool, began)
 	}
-	s.predictedTokens = clamp32(d.MatchedTokens)
+	s.predictedTokens, s.heldTokens = clamp32(d.MatchedTokens), clamp32(d.HeldTokens)
 	if s.reserve(pool, began) {
 		return types.ActionPause
 	}

@@ -43,6 +43,7 @@ type stream struct {
 	grouped   bool // the pool has a control group
 	control   bool // and this request is in it
 	single    bool // not to be tried again, though there was a second worker
+	anyRank   bool // the worker is one of several ranks, and the engine chooses
 
 	status  uint16
 	named   uint16 // the worker that the endpoint header names first, 0 for none
@@ -53,7 +54,8 @@ type stream struct {
 
 	exclude         [2]uint32
 	promptTokens    uint32
-	predictedTokens uint32
+	predictedTokens uint32 // what the worker need not compute, as far as is known
+	heldTokens      uint32 // of them, what it is sure to name as cached
 	heldBytes       int
 	session         uint64
 	prompt          uint64 // names the prompt, 0 for not known

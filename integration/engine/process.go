@@ -29,7 +29,7 @@ const (
 
 	// healthLimit is how long each rank of an engine may take to start; a minute on
 	// an idle machine with two cores.
-	healthLimit = 6 * time.Minute
+	healthLimit = 20 * time.Minute
 	// priority is the niceness of engines: tests and proxies go first.
 	priority = 10
 )

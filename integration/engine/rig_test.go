@@ -48,6 +48,7 @@ type rig struct {
 	t       *testing.T
 	front   string
 	workers []*worker
+	ranks   int // of each engine, as the worker list says; 0: it doesn't
 	control *control.Service
 	config  control.Config
 	stop    func() // the control service
@@ -63,7 +64,7 @@ func (r *rig) startControl() {
 	var specs []discovery.Spec
 	for _, w := range r.workers {
 		spec := discovery.Spec{
-			Address: w.Address, Pool: pool, MaxRunning: MaxRunning, QueueLimit: 64,
+			Address: w.Address, Ranks: r.ranks, Pool: pool, MaxRunning: MaxRunning, QueueLimit: 64,
 			CapacityTokens: blocks * BlockTokens, BlockTokens: BlockTokens, PrefillTokensPerSecond: 5000,
 			KVEvents: discovery.KVEvents{Auto: true},
 		}

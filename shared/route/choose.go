@@ -3,6 +3,7 @@ package route
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/shared/policy"
@@ -19,7 +20,7 @@ import (
 // With 64 workers a call takes about 1.5 us, 4 in V8 and 10 in wazero (make bench-choose), with 1,000
 // ten times as much; it allocates only while d grows.
 func Choose(req *Request, view *View, now time.Duration, rng *Rand, d *Decision) {
-	d.Best, d.Second, d.MatchedTokens, d.Why = 0, 0, 0, WhyNone
+	d.Best, d.Second, d.Ranked, d.MatchedTokens, d.HeldTokens, d.Why = 0, 0, false, 0, 0, WhyNone
 	c := chooser{req: req, view: view, rng: rng, d: d, rule: &view.Pool.Policy, skip: -1}
 	key := req.SessionKey
 	if key == 0 {
@@ -34,17 +35,14 @@ func Choose(req *Request, view *View, now time.Duration, rng *Rand, d *Decision)
 	c.enter(now)
 	if best, why := c.pick(); best >= 0 {
 		d.Best, d.Why = view.Workers[best].Ref, why
-		d.MatchedTokens = d.seen[best].matched
+		d.MatchedTokens, d.HeldTokens = d.seen[best].matched, d.seen[best].held
 		c.skip = best
-		second, _ := c.pick()
-		for _, left := range [...]Left{LeftAvoid, LeftSilent} {
-			if second < 0 && c.readmit(left) {
-				second, _ = c.pick()
-			}
-		}
+		second := c.second(best)
 		if second >= 0 {
 			d.Second = view.Workers[second].Ref
 		}
+		rank := view.Workers[best].Rank
+		d.Ranked = rank != 0 && (second < 0 || view.Workers[second].Rank == rank)
 	}
 	d.Candidates = d.Candidates[:0]
 	if d.Explain {
@@ -78,6 +76,58 @@ type chooser struct {
 
 // in tells whether worker i may be picked.
 func (c *chooser) in(i int) bool { return c.d.seen[i].in && i != c.skip }
+
+// second picks who takes the request over should the best worker fail, -1 for nobody. Ranks
+// behind the best worker's port fail with it, and of the others those of its rank go first: the
+// header that names the rank is the same for both.
+func (c *chooser) second(best int) int {
+	if c.view.Workers[best].Rank == 0 {
+		return c.another()
+	}
+	for _, sameRank := range [...]bool{true, false} {
+		c.setApart(best, sameRank)
+		if second := c.another(); second >= 0 {
+			return second
+		}
+	}
+	return -1
+}
+
+// another picks the second best, of those left out for a while where there is no other.
+func (c *chooser) another() int {
+	second, _ := c.pick()
+	for _, left := range [...]Left{LeftAvoid, LeftSilent} {
+		if second < 0 && c.readmit(left) {
+			second, _ = c.pick()
+		}
+	}
+	return second
+}
+
+// setApart takes the workers from the choice that share the best one's port, or have another rank.
+func (c *chooser) setApart(best int, sameRank bool) {
+	b := &c.view.Workers[best]
+	for i := range c.view.Workers {
+		w, s := &c.view.Workers[i], &c.d.seen[i]
+		apart := i != best && (samePort(w.Address, b.Address) || sameRank && w.Rank != b.Rank)
+		if apart != s.apart {
+			s.apart = apart
+			s.in, s.wasIn = s.wasIn && !apart, s.in
+		}
+	}
+}
+
+// samePort tells whether two addresses differ by their rank at most.
+func samePort(a, b string) bool {
+	return port(a) == port(b)
+}
+
+func port(address string) string {
+	if i := strings.LastIndexByte(address, '@'); i >= 0 {
+		return address[:i]
+	}
+	return address
+}
 
 // at returns the index of the worker with a ref, or -1.
 func (c *chooser) at(ref uint16) int {

@@ -181,7 +181,7 @@ func (c *chooser) cheapest(mark int64) int {
 	drawn, seen, skip := c.d.order[:c.drawn], c.d.seen, int32(c.skip)
 	least := math.Inf(1)
 	for _, i := range drawn {
-		if s := &seen[i]; s.value < least && s.mark < mark && i != skip {
+		if s := &seen[i]; s.value < least && s.mark < mark && s.in && i != skip {
 			if c.addEviction(int(i)); s.value < least {
 				least = s.value
 			}
@@ -190,7 +190,7 @@ func (c *chooser) cheapest(mark int64) int {
 	least += sameCost
 	t := c.tie()
 	for _, i := range drawn {
-		if s := &seen[i]; s.value <= least && s.mark < mark && i != skip {
+		if s := &seen[i]; s.value <= least && s.mark < mark && s.in && i != skip {
 			if c.addEviction(int(i)); s.value <= least {
 				c.offer(&t, int(i))
 			}

@@ -58,6 +58,9 @@ type Worker struct {
 	Address string // host:port
 	// AddressKey is ring.Key(Address). 0 makes Choose compute it.
 	AddressKey uint64
+	// Rank is the data-parallel rank + 1 of a worker that shares its port with others: what is
+	// before the @ of its Address. 0 for one that has its port for itself.
+	Rank uint8
 	// Load is the share of capacity in use, >= 0: see LoadOf.
 	Load float64
 	// Watermark is the share of KV blocks that running requests hold, 0 to 1.
@@ -259,11 +262,15 @@ type Terms struct {
 // Decision is the result. The caller owns it and passes it again and again: its memory is
 // reused, and after the first few calls nothing allocates.
 type Decision struct {
-	// Best and Second are refs, 0 for none. Second is never Best.
+	// Best and Second are refs, 0 for none. Second is never Best, nor another rank behind Best's
+	// port, and of Best's rank where there is one: a header says the rank for both.
 	Best, Second uint16
-	// MatchedTokens is the usable match at Best.
-	MatchedTokens int
-	Why           Why
+	// Ranked: Best has a rank, and Second the same or none is named, so the header may say it.
+	Ranked bool
+	// MatchedTokens is the usable match at Best, HeldTokens that of it which Best holds: without
+	// what slow ones are worth.
+	MatchedTokens, HeldTokens int
+	Why                       Why
 	// Control tells that the rule of the pool's control group decided.
 	Control bool
 	// Explain, set by the caller, asks for Candidates.

@@ -10,11 +10,14 @@ import (
 // seen is a worker as this decision sees it: brought to now.
 type seen struct {
 	in       bool // may be picked
+	apart    bool // not as the second: see setApart
+	wasIn    bool // before it was set apart
 	home     bool // of the request's hot prefix
 	drawn    bool // rules cost, weighted and custom: it has a price or a score
 	whole    bool // rule cost: the price has its eviction term, which is left to the last
 	left     Left // why not
 	matched  int
+	held     int // of matched, without what slow ones are worth
 	credited int
 	requests int
 	age      time.Duration
@@ -75,7 +78,8 @@ func (c *chooser) enter(now time.Duration) {
 			able++
 		}
 		s.in, s.left, s.home, s.drawn, s.whole = left == LeftNot, left, false, false, false
-		s.age, s.stale, s.matched, s.credited, s.mark = age, stale, 0, 0, 0
+		s.age, s.stale, s.matched, s.held, s.credited, s.mark = age, stale, 0, 0, 0, 0
+		s.apart, s.wasIn = false, false
 		requests := max(w.InFlight, 0)
 		if reported := int(int64(w.Running+w.Waiting) * (staleOne - stale) / staleOne); reported > requests {
 			requests = reported
@@ -121,7 +125,7 @@ func (c *chooser) readmitIfNobody() {
 func (c *chooser) readmit(left Left) bool {
 	any := false
 	for i := range c.d.seen {
-		if s := &c.d.seen[i]; s.left == left && !s.in {
+		if s := &c.d.seen[i]; s.left == left && !s.in && !s.apart {
 			s.in, any = true, true
 		}
 	}
@@ -186,6 +190,7 @@ func (c *chooser) credit() {
 		if i := c.at(m.Ref); i >= 0 && m.Ref != 0 {
 			s := &c.d.seen[i]
 			s.matched = max(s.matched, c.usable(i, c.withAnswer(m.Units)))
+			s.held = s.matched
 		}
 	}
 	for _, m := range c.req.SlowMatches {

@@ -31,21 +31,22 @@ func TestATokenInSlowerMemoryCountsAsAPartOfOne(t *testing.T) {
 		match, slow []table.Match
 		best        uint16
 		tokens      int
+		held        int // of them, without the slow ones
 	}{
-		{"more than a miss", nil, []table.Match{holds(3, 2048)}, 3, 1024},
-		{"less than the GPU's", []table.Match{holds(2, 2048)}, []table.Match{holds(3, 2048)}, 2, 2048},
-		{"twice as many", []table.Match{holds(2, 1024)}, []table.Match{holds(3, 3072)}, 3, 1536},
-		{"behind what is on the GPU", []table.Match{holds(2, 2048), holds(3, 1024)}, []table.Match{holds(3, 4096)}, 3, 2560},
-		{"nothing beyond it", []table.Match{holds(2, 2048)}, []table.Match{holds(2, 1024)}, 2, 2048},
-		{"somebody who isn't there", []table.Match{holds(2, 2048)}, []table.Match{holds(9, 4096)}, 2, 2048},
+		{"more than a miss", nil, []table.Match{holds(3, 2048)}, 3, 1024, 0},
+		{"less than the GPU's", []table.Match{holds(2, 2048)}, []table.Match{holds(3, 2048)}, 2, 2048, 2048},
+		{"twice as many", []table.Match{holds(2, 1024)}, []table.Match{holds(3, 3072)}, 3, 1536, 0},
+		{"behind what is on the GPU", []table.Match{holds(2, 2048), holds(3, 1024)}, []table.Match{holds(3, 4096)}, 3, 2560, 1024},
+		{"nothing beyond it", []table.Match{holds(2, 2048)}, []table.Match{holds(2, 1024)}, 2, 2048, 2048},
+		{"somebody who isn't there", []table.Match{holds(2, 2048)}, []table.Match{holds(9, 4096)}, 2, 2048, 2048},
 	} {
 		req := long(c.match...)
 		req.SlowMatches = c.slow
 		if c.name == "behind what is on the GPU" {
 			req.PromptTokens = 8192
 		}
-		if d := choose(req, v); d.Best != c.best || d.MatchedTokens != c.tokens {
-			t.Errorf("%s: %d with %d tokens, want %d with %d", c.name, d.Best, d.MatchedTokens, c.best, c.tokens)
+		if d := choose(req, v); d.Best != c.best || d.MatchedTokens != c.tokens || d.HeldTokens != c.held {
+			t.Errorf("%s: %d with %d tokens, %d of them held, want %d with %d, %d", c.name, d.Best, d.MatchedTokens, d.HeldTokens, c.best, c.tokens, c.held)
 		}
 	}
 	v.Pool.SlowCredit = 0

@@ -23,7 +23,7 @@ const (
 //	offset size
 //	0      2    ref, > 0
 //	2      1    pool: index in the policy
-//	3      1    flags: 0
+//	3      1    data-parallel rank behind the address + 1; 0: the address is its own
 //	4      8    generation
 //	12     2    block size in tokens, 0 not known
 //	14     2    max_running, 0 not known
@@ -34,7 +34,7 @@ const (
 type Worker struct {
 	Ref         uint16
 	Pool        uint8
-	Flags       uint8
+	Rank        uint8 // data-parallel, + 1; 0 for a worker that has its address for itself
 	Generation  uint64
 	BlockTokens uint16
 	MaxRunning  uint16
@@ -46,7 +46,7 @@ type Worker struct {
 func AppendWorker(b []byte, w *Worker) []byte {
 	address := w.Address[:min(len(w.Address), MaxAddress)]
 	b = binary.LittleEndian.AppendUint16(b, w.Ref)
-	b = append(b, w.Pool, w.Flags)
+	b = append(b, w.Pool, w.Rank)
 	b = binary.LittleEndian.AppendUint64(b, w.Generation)
 	b = binary.LittleEndian.AppendUint16(b, w.BlockTokens)
 	b = binary.LittleEndian.AppendUint16(b, w.MaxRunning)
@@ -74,7 +74,7 @@ func ForEachWorker(b []byte, f func(w *Worker) error) error {
 			return fault(len(b), "roster: address cut short")
 		}
 		w = Worker{
-			Ref: binary.LittleEndian.Uint16(rest), Pool: rest[2], Flags: rest[3],
+			Ref: binary.LittleEndian.Uint16(rest), Pool: rest[2], Rank: rest[3],
 			Generation:  binary.LittleEndian.Uint64(rest[4:]),
 			BlockTokens: binary.LittleEndian.Uint16(rest[12:]),
 			MaxRunning:  binary.LittleEndian.Uint16(rest[14:]),

@@ -123,7 +123,7 @@ func TestASettingThatNobodyKnowsIsNamedWithThoseThatThereAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := unknown("pod "+p.name, p.settings, podSettings)
-	if len(got) != 1 || got[0].Error() != "pod a: warmpath.dev/max-runing is ignored: no such setting; there are dp-rank, drain, ports, block-tokens, capacity-tokens, kv-events, max-running, model, pool, prefill-tokens-per-second, queue-limit" {
+	if len(got) != 1 || got[0].Error() != "pod a: warmpath.dev/max-runing is ignored: no such setting; there are dp-rank, drain, ports, block-tokens, capacity-tokens, kv-events, max-running, model, pool, prefill-tokens-per-second, queue-limit, ranks" {
 		t.Errorf("%v", got)
 	}
 	for _, name := range settingNames {

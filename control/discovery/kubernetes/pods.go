@@ -28,7 +28,7 @@ const Prefix = "warmpath.dev/"
 
 // settingNames are the settings that apply sets; pods have podSettings too.
 var (
-	settingNames = []string{"block-tokens", "capacity-tokens", "kv-events", "max-running", "model", "pool", "prefill-tokens-per-second", "queue-limit"}
+	settingNames = []string{"block-tokens", "capacity-tokens", "kv-events", "max-running", "model", "pool", "prefill-tokens-per-second", "queue-limit", "ranks"}
 	podSettings  = append([]string{"dp-rank", "drain", "ports"}, settingNames...)
 )
 
@@ -158,6 +158,8 @@ func apply(t *discovery.Template, name, value string) (err error) {
 		t.MaxRunning, err = readNumber(value, 65535)
 	case "queue-limit":
 		t.QueueLimit, err = readNumber(value, 65535)
+	case "ranks":
+		t.Ranks, err = readNumber(value, discovery.MaxRanks)
 	case "capacity-tokens":
 		t.CapacityTokens, err = readNumber(value, 1<<31)
 	case "block-tokens":
