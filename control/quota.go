@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,6 +134,11 @@ func checkAdmission(settings map[string]any, set *policy.Set) (*policy.Admission
 	}
 	a, err := policy.ParseAdmission(text)
 	if err != nil {
+		var fault *policy.Error
+		if errors.As(err, &fault) {
+			// What control adds for gateways is nobody's to write.
+			fault.Remedy = strings.NewReplacer(", index", "", "enforce, ", "", ", enforce", "").Replace(fault.Remedy)
+		}
 		return nil, err
 	}
 	for _, p := range a.Pools {
@@ -401,6 +407,7 @@ func (s *Service) PutQuota(body []byte, dry bool) (api.QuotaChange, error) {
 	change := api.QuotaChange{DryRun: dry, Changes: append([]api.QuotaSetting{}, differences("admission", before.admission, next.admission)...)}
 	switch {
 	case dry:
+		change.Effect = s.foresee(before, next)
 		return change, nil
 	case s.alone():
 		return change, s.setDocument(next)
@@ -412,7 +419,8 @@ func (s *Service) PutQuota(body []byte, dry bool) (api.QuotaChange, error) {
 func differences(at string, a, b any) []api.QuotaSetting {
 	left, leftOK := a.(map[string]any)
 	right, rightOK := b.(map[string]any)
-	if !leftOK && !rightOK {
+	// A tenant without settings of its own is something, too.
+	if !leftOK && !rightOK || len(left)+len(right) == 0 && leftOK != rightOK {
 		x, _ := json.Marshal(a)
 		y, _ := json.Marshal(b)
 		if bytes.Equal(x, y) {

@@ -145,9 +145,22 @@ func decodeQuestion(b []byte) (gateway string, usage, latency []byte, err error)
 	return string(b[:g]), b[g : g+u], b[g+u:], nil
 }
 
-// answerQuota is GET /v1/quota for a replica that doesn't lead.
+// What another replica asks the leader about admission begins with one of these.
+const (
+	askQuota   = 0
+	askHistory = 1
+	askEffect  = 2 // then the settings
+)
+
+// answerQuota is GET /v1/quota, and what a dry run says, for a replica that doesn't lead.
 func (s *Service) answerQuota(question []byte) []byte {
-	out, err := json.Marshal(s.ownQuota(len(question) > 0 && question[0] == 1))
+	var answer any
+	if len(question) > 0 && question[0] == askEffect {
+		answer = s.ownEffect(question[1:])
+	} else {
+		answer = s.ownQuota(len(question) > 0 && question[0] == askHistory)
+	}
+	out, err := json.Marshal(answer)
 	if err != nil {
 		s.log.Error("quota not written", "err", err)
 		return nil

@@ -40,13 +40,13 @@ func TestQuotaIsSetShownAndWatched(t *testing.T) {
 	if q := s.Quota(false); q.Enabled {
 		t.Error("a dry run changed something")
 	}
-	if code, out, errs := ask("set", file); code != 0 || !strings.Contains(out, "1 settings changed") {
+	if code, out, errs := ask("set", file); code != 0 || !strings.Contains(out, "1 setting changed") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	if code, out, errs := ask("set", file); code != 0 || !strings.Contains(out, "nothing changed") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
-	if code, out, errs := ask("show"); code != 0 || !strings.Contains(out, "POOL") || !strings.Contains(out, "p1") || !strings.Contains(out, "observed") {
+	if code, out, errs := ask("show"); code != 0 || !strings.Contains(out, "POOL") || !strings.Contains(out, "p1") || !strings.Contains(out, "refuses nobody") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	code, out, errs = ask("show", "--json")
@@ -65,7 +65,7 @@ func TestQuotaSaysWhatToDo(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"set", settingsFile(t, "tenants:\n  acme: {concurrency: 0}\n")}, "admission:2:10: admission.tenants.acme.concurrency: out of range: 0 (give a number from 1"},
+		{[]string{"set", settingsFile(t, "tenants:\n  acme: {concurrency: 0}\n")}, "admission.yaml:2:10: admission.tenants.acme.concurrency: out of range: 0 (give a number from 1"},
 		{[]string{"set", settingsFile(t, "tenats: {}")}, "unknown key"},
 		{[]string{"set", settingsFile(t, "- a\n")}, "not an object"},
 		{[]string{"set", "nowhere.yaml"}, "nowhere.yaml"},
@@ -96,5 +96,44 @@ func TestTheAdmissionScenariosAreListedAndPlayed(t *testing.T) {
 	}
 	if files, _ := filepath.Glob(filepath.Join(folder, "quota-quota-*.svg")); len(files) != 3 {
 		t.Errorf("%v", files)
+	}
+}
+
+func TestADryRunIsPrintedForPeople(t *testing.T) {
+	var out strings.Builder
+	err := printChange(&out, &api.QuotaChange{
+		DryRun: true, Changes: []api.QuotaSetting{{Place: "admission.tenants.acme.concurrency", Before: 9, After: 3}},
+		Effect: &api.QuotaEffect{
+			Seconds: 600, Unknown: []string{"nova"},
+			Tenants: []api.QuotaTenantEffect{{Tenant: "acme", Limit: "concurrency", Value: 3, Asked: 7, Over: 35, Requests: 1000, Refused: 120, WereRefused: 4}},
+			Classes: []api.QuotaClassEffect{{Pool: "chat", Class: "p1", Limit: "slots", Value: 8, Asked: 12, Short: 60, Missing: 0.25}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 setting would change", "last 600 s", "3 at once", "about 120 (12 %)", "chat*", "25.0 %", "refuses nobody", "not known", "nova"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	out.Reset()
+	if err := printChange(&out, &api.QuotaChange{DryRun: true, Effect: &api.QuotaEffect{Problem: "nothing yet"}}); err != nil || !strings.Contains(out.String(), "nothing yet") {
+		t.Error(err, out.String())
+	}
+}
+
+func TestWatchCountsWhatWasRefusedSinceTheLineBefore(t *testing.T) {
+	at := func(refused uint64) *api.Quota {
+		class := func(n uint64) api.QuotaClass { return api.QuotaClass{Refused: n} }
+		return &api.Quota{Enabled: true, Pools: []api.QuotaPool{{Name: "chat", Settled: true, Enforced: true, Classes: []api.QuotaClass{class(refused), class(0), class(2 * refused)}}}}
+	}
+	var out strings.Builder
+	if err := printWatch(&out, at(50), at(43), "", false); err != nil || !strings.Contains(out.String(), " 7/0/14 ") || !strings.Contains(out.String(), "refuses") {
+		t.Error(err, out.String())
+	}
+	out.Reset()
+	if err := printWatch(&out, at(50), nil, "", false); err != nil || !strings.Contains(out.String(), " 0/0/0 ") {
+		t.Error(err, out.String())
 	}
 }

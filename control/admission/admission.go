@@ -79,6 +79,7 @@ type Admission struct {
 	pools    map[uint8]*pool
 	seen     map[histogramKey]*quota.Histogram
 	joined   map[Process]bool
+	demand   demand
 	stepped  time.Time
 }
 
@@ -86,6 +87,7 @@ type Admission struct {
 type pool struct {
 	quota.Pool
 	told       bool // SetFleet was called
+	fleet      Fleet
 	controller quota.Controller
 	windows    [policy.Classes]quota.Histogram
 	history    []Moment
@@ -104,14 +106,15 @@ type Moment struct {
 	P99Millis [policy.Classes]uint32
 	Count     [policy.Classes]uint64
 	Shares    quota.Shares
-	// Slots in use and waiting by class.
-	InUse, Waiting [policy.Classes]uint64
+	// Slots in use and waiting by class; Prefill are the tokens of both.
+	InUse, Waiting, Prefill [policy.Classes]uint64
 }
 
 // New starts a ledger.
 func New(cfg Config) *Admission {
 	a := &Admission{
 		cfg: cfg, pools: map[uint8]*pool{}, seen: map[histogramKey]*quota.Histogram{}, joined: map[Process]bool{}, stepped: cfg.Now,
+		demand: demand{tenants: map[uint16]*asked{}},
 	}
 	if !cfg.Follows {
 		a.Lead(Start{Term: uint64(cfg.Now.UnixNano()), Remembered: cfg.Remembered}, cfg.Now)
@@ -125,11 +128,12 @@ func (a *Admission) Lead(s Start, now time.Time) {
 	defer a.mu.Unlock()
 	a.start, a.ledger = s, quota.New(s.Term, s.Remembered == nil, a.at(now))
 	a.joined, a.stepped = map[Process]bool{}, now
+	a.demand = demand{tenants: map[uint16]*asked{}}
 	if a.settings == nil {
 		return
 	}
 	pools := make([]quota.Pool, 0, len(a.pools))
-	for _, index := range slices.Sorted(maps.Keys(a.pools)) {
+	for _, index := range sortedKeys(a.pools) {
 		a.pools[index].told = false
 		pools = append(pools, a.pools[index].Pool)
 	}
@@ -236,7 +240,7 @@ func (a *Admission) SetFleet(index uint8, f Fleet, now time.Time) {
 	if !a.enabled() || p == nil {
 		return
 	}
-	p.told = true
+	p.told, p.fleet = true, f
 	a.ledger.SetCapacity(index, capacity(a.settings.Pool(p.Name), f))
 	if f.Requests >= 0 {
 		a.ledger.Observe(index, uint32(f.Requests), a.at(now))
@@ -370,6 +374,7 @@ func (a *Admission) Tick(now time.Time) {
 	for _, s := range a.ledger.Pools(a.at(now)) {
 		a.step(a.pools[s.Index], &s, now)
 	}
+	a.demand.take(a.ledger.Tenants(a.at(now)))
 	a.prune(now)
 }
 
@@ -382,6 +387,7 @@ func (a *Admission) step(p *pool, s *quota.PoolStatus, now time.Time) {
 	for c := range p.windows {
 		m.P99Millis[c], m.Count[c] = p.windows[c].Quantile(0.99), p.windows[c].Count()
 		m.InUse[c], m.Waiting[c] = s.Class[c].InUse, s.Class[c].Waiting
+		m.Prefill[c] = s.Class[c].Prefill + s.Class[c].WaitingTokens
 		p.windows[c] = quota.Histogram{}
 	}
 	if len(p.history) == historyLength {
@@ -485,3 +491,5 @@ func (a *Admission) Age(at int64, now time.Time) time.Duration {
 	}
 	return time.Duration(a.at(now) - at)
 }
+
+func sortedKeys(pools map[uint8]*pool) []uint8 { return slices.Sorted(maps.Keys(pools)) }

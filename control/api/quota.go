@@ -101,10 +101,53 @@ type QuotaGatewayPool struct {
 	Debit   uint32 `json:"debit"`
 }
 
-// QuotaChange is the answer of PUT /v1/quota: what is another than before.
+// QuotaChange is the answer of PUT /v1/quota: what is another than before, and of a dry run what
+// that would have done.
 type QuotaChange struct {
 	DryRun  bool           `json:"dry_run"`
 	Changes []QuotaSetting `json:"changes"`
+	Effect  *QuotaEffect   `json:"effect,omitempty"`
+}
+
+// QuotaEffect is what settings would have done to what was asked for in the last Seconds, ten minutes
+// at most. What would have been refused is an estimate: each limit is replayed alone.
+type QuotaEffect struct {
+	Seconds int `json:"seconds"`
+	// Problem is why nothing is known.
+	Problem string              `json:"problem,omitempty"`
+	Tenants []QuotaTenantEffect `json:"tenants"`
+	Classes []QuotaClassEffect  `json:"classes"`
+	// Unknown are tenants that would be limited and of which nobody knows what they ask for: gateways
+	// report those with limits alone.
+	Unknown []string `json:"unknown"`
+}
+
+// QuotaTenantEffect is a limit that a tenant would have met.
+type QuotaTenantEffect struct {
+	Tenant string `json:"tenant"`
+	Limit  string `json:"limit"` // concurrency, requests_per_minute, uncached_tokens_per_minute
+	Value  int    `json:"value"`
+	// Asked is the most that was asked for, at once or in a minute; Over the seconds in which that
+	// was more than the limit.
+	Asked float64 `json:"asked"`
+	Over  int     `json:"over_seconds"`
+	// Of so many Requests about Refused would have been refused; WereRefused were.
+	Requests    float64 `json:"requests"`
+	Refused     float64 `json:"refused"`
+	WereRefused float64 `json:"were_refused"`
+}
+
+// QuotaClassEffect is a class that would have had to wait in a pool, or was.
+type QuotaClassEffect struct {
+	Pool     string  `json:"pool"`
+	Class    string  `json:"class"`
+	Enforced bool    `json:"enforced"` // false: it would only be counted
+	Limit    string  `json:"limit"`    // slots or prefill_tokens
+	Value    float64 `json:"value"`    // of the whole pool
+	Asked    float64 `json:"asked"`    // the most by this class
+	Short    int     `json:"short_seconds"`
+	WasShort int     `json:"was_short_seconds"` // with the settings in force
+	Missing  float64 `json:"missing"`           // share of all that was asked for
 }
 
 // QuotaSetting is one setting that changes; null where there was, or is, none.

@@ -48,3 +48,29 @@ func TestWhoTurnsRequestsAwayIsNotContentWhenNobodyWaits(t *testing.T) {
 		t.Error("a count that begins again counts")
 	}
 }
+
+// TestRoundingIsNobodysShare: eight gateways and a hundred slots, and all classes ask for more than
+// there is. What is lost by rounding in each gateway is not P2's: it would have a tenth of the pool.
+func TestRoundingIsNobodysShare(t *testing.T) {
+	b := newBench(t, `{"classes": {"p0": {"share": 0.55}, "p1": {"share": 0.45}}}`, 100)
+	ask := func(g uint64) Grant {
+		grant, ok := b.renew(g, ofClass(0, 0, 50), ofClass(1, 0, 50), ofClass(2, 0, 50)).Pool(0, b.now)
+		if !ok {
+			t.Fatal("no lease")
+		}
+		return grant
+	}
+	total := [3]uint32{}
+	for range 4 {
+		total = [3]uint32{}
+		for g := range uint64(8) {
+			grant := ask(g + 1)
+			for c := range total {
+				total[c] += grant.Class[c].Slots
+			}
+		}
+	}
+	if total[2] != 0 || total[0] < 52 || total[1] < 36 {
+		t.Errorf("P0 to P2 have %v of 100", total)
+	}
+}

@@ -55,12 +55,31 @@ func (l *Ledger) divide(p *pool, at int, h *holding, live int, now int64) (g Gra
 		g.Class[c].Slots = min(whole(class[c]), left)
 		left -= g.Class[c].Slots
 	}
-	// What rounding left is nobody's in particular.
+	left = round(&g, &class, left)
+	// What is left then is nobody's in particular.
 	if p.shares.Lend > 0 {
 		g.Class[len(class)-1].Slots += left
 	}
 	g.ClassFloor = floors(g.Floor, &p.shares)
 	return g, rate
+}
+
+// round gives the slots that rounding left to the classes that were rounded down most, and returns
+// the rest. A class without a part gets none of them: over many gateways they would be a share.
+func round(g *Grant, class *[policy.Classes]float64, left uint32) uint32 {
+	for ; left > 0; left-- {
+		most, to := 0.01, -1
+		for c := range class {
+			if lost := class[c] - float64(g.Class[c].Slots); lost > most {
+				most, to = lost, c
+			}
+		}
+		if to < 0 {
+			break
+		}
+		g.Class[to].Slots++
+	}
+	return left
 }
 
 // floors splits a floor: P0 may have all of it, P1 its share, P2 nothing.

@@ -67,7 +67,7 @@ type Controller struct {
 // NewController returns a controller at rest, with the law that did best of those that the
 // simulator compares (warmpath sim admission laws).
 func NewController() Controller {
-	return Controller{Open: 1, Law: &AIMD{Guard: 0.9, Close: 0.5, Rise: 0.01, Settle: 2, Memory: 60}}
+	return Controller{Open: 1, Law: &AIMD{Guard: 0.9, Close: 0.5, Rise: 0.01, Settle: 2, Budget: 0.008, Memory: 60}}
 }
 
 // Step takes in the times to first token of one second.
@@ -89,9 +89,10 @@ const (
 )
 
 // AIMD gives back by addition and takes by multiplication, as TCP does. With Memory it also has a
-// budget: one in a hundred may be late, and while more were of late it gives nothing back. Without
-// that it finds the limit by going beyond it again and again, which is too often for a 99th
-// percentile.
+// budget: while more than that were late it gives nothing back. Without one it finds the limit by
+// going beyond it again and again, which is too often for a 99th percentile. With a whole hundredth
+// the percentile is at the objective, and beyond it in some minutes; eight in a thousand cost the
+// classes below 3 % of what they get.
 type AIMD struct {
 	// Guard is the part of the objective above which a time counts as late.
 	Guard float64
@@ -99,8 +100,9 @@ type AIMD struct {
 	Close, Rise float64
 	// Settle is the seconds after taking in which it doesn't judge: what comes then was let in before.
 	Settle int
-	// Memory is the seconds over which the budget forgets, 0 for no budget.
-	Memory float64
+	// Budget is the share that may be late without that nothing is given back, Memory the seconds
+	// over which that is forgotten; 0 for no budget.
+	Budget, Memory float64
 
 	window  Histogram
 	seconds int
@@ -112,7 +114,7 @@ type AIMD struct {
 func (a *AIMD) Next(open float64, second *Histogram, objectiveMillis uint32) float64 {
 	limit := uint32(a.Guard * float64(objectiveMillis))
 	if a.Memory > 0 {
-		a.debt += float64(second.Above(limit)) - float64(second.Count())/100 - a.debt/a.Memory
+		a.debt += float64(second.Above(limit)) - a.Budget*float64(second.Count()) - a.debt/a.Memory
 	}
 	if a.settles > 0 {
 		a.settles--

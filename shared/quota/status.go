@@ -61,6 +61,10 @@ type TenantStatus struct {
 	// what gateways have drawn and not spent.
 	RequestsLeft, TokensLeft   float64
 	RequestsDrawn, TokensDrawn float64
+	// RequestsUsed and TokensUsed are what gateways have spent, and Refused what they have refused of
+	// it, since the first report of it. What nobody served comes back.
+	RequestsUsed, TokensUsed int64
+	Refused                  uint64
 }
 
 // Pools lists the pools.
@@ -126,6 +130,7 @@ func (l *Ledger) Tenants(now int64) []TenantStatus {
 		out = append(out, TenantStatus{
 			Index: index, InUse: a.inUse, Waiting: a.asked - a.inUse, Debit: a.debit, Gateways: a.active,
 			RequestsLeft: a.requests.level, RequestsDrawn: a.requests.drawn, TokensLeft: a.tokens.level, TokensDrawn: a.tokens.drawn,
+			RequestsUsed: a.requestsUsed, TokensUsed: a.tokensUsed, Refused: a.refused,
 		})
 	}
 	slices.SortFunc(out, func(a, b TenantStatus) int { return cmp.Compare(a.Index, b.Index) })

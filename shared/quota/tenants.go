@@ -23,6 +23,10 @@ type account struct {
 	asked  uint64 // in use and waiting
 	active int    // gateways that have something of the tenant
 	hungry int    // those that wait and have nothing
+
+	// Since the account was opened.
+	requestsUsed, tokensUsed int64
+	refused                  uint64
 }
 
 // bucket is credit that comes in at a rate, up to a burst's worth. Gateways draw from it ahead of
@@ -171,12 +175,19 @@ func (l *Ledger) reportTenant(g *gateway, r *wire.Used, current bool, now int64)
 		t.activeAt = now
 	}
 	t.active = now-t.activeAt < idleAfter
+	// A gateway that was told nothing of a tenant may have forgotten what it spent.
+	rebase := fresh || current && !t.sent
+	if !rebase {
+		a.requestsUsed += int64(r.Requests - t.requests.spent)
+		a.tokensUsed += int64(r.Tokens - t.tokens.spent)
+		if n := r.Refused - t.refused; n < 1<<31 {
+			a.refused += uint64(n)
+		}
+	}
 	t.inUse, t.waiting, t.waitingTokens, t.refused = r.InUse, r.Waiting, r.WaitingTokens, r.Refused
 	if a.slots != NoLimit {
 		t.held = r.Slots
 	}
-	// A gateway that was told nothing of a tenant may have forgotten what it spent.
-	rebase := fresh || current && !t.sent
 	t.requests.report(&a.requests, r.Requests, current, rebase)
 	t.tokens.report(&a.tokens, r.Tokens, current, rebase)
 	t.seen = true
