@@ -162,6 +162,10 @@ bench-admission: ## Prove the limits at the workers with real processes (BENCH='
 test-replicas: ## Kill replicas of control under load with real processes (BENCH='-stream 300s' for streams of five minutes)
 	@$(GO) test -tags admission ./integration/admission -run ReplicasOfControl -v -count=1 -timeout 30m $(BENCH)
 
+.PHONY: test-external
+test-external: ## Kill the leading server of an external NATS cluster, and measure how long nobody leads (BENCH='-trials 12 -lease 12s')
+	@$(GO) test -tags admission ./integration/admission -run ExternalNATS -v -count=1 -timeout 30m $(BENCH)
+
 .PHONY: bench-routing
 bench-routing: ## Play every workload under every routing rule in virtual time (JSON; BENCH=--quick)
 	@$(GO) run ./cmd/warmpath sim matrix --json $(BENCH)

@@ -36,6 +36,9 @@ func (c *Cluster) elect(ctx context.Context, h Handlers) {
 			soon *= 2
 		} else if c.seat.alone && c.Leads() {
 			next = aloneLook
+		} else {
+			// Not a moment later than another's lease may be taken.
+			next = min(next, c.claimable())
 		}
 		c.tell(h)
 		again := time.NewTimer(next)
@@ -50,6 +53,13 @@ func (c *Cluster) elect(ctx context.Context, h Handlers) {
 			again.Stop()
 		}
 	}
+}
+
+// claimable is when the lease of another may be taken, if it isn't renewed.
+func (c *Cluster) claimable() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(c.seat.claimable(time.Now()), firstLook)
 }
 
 // firstLook is how long after a look that failed the second one is; from then on it takes longer.
@@ -165,7 +175,7 @@ func (c *Cluster) Leader() (r Replica, term uint64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := &c.seat
-	if !s.seen || s.holder.Term == 0 || time.Since(s.since) > s.length+s.length/clockMargin {
+	if !s.seen || s.holder.Term == 0 || time.Since(s.since) > s.wait() {
 		return Replica{}, 0, false
 	}
 	return s.holder.Replica, s.holder.Term, true

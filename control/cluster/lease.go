@@ -82,10 +82,22 @@ func (s *seat) leads(now time.Time) bool {
 	return s.term != 0 && now.Before(s.until) && now.Round(0).Before(s.wall)
 }
 
+// wait is how long one revision has to be watched before it may be replaced.
+func (s *seat) wait() time.Duration { return s.length + s.length/clockMargin }
+
+// claimable is the time until what was seen last may be replaced, unless it changes;
+// a long time for who leads, or has missed that time.
+func (s *seat) claimable(now time.Time) time.Duration {
+	if left := s.since.Add(s.wait()).Sub(now); s.term == 0 && left > 0 {
+		return left
+	}
+	return forever
+}
+
 // claim returns what to write to get or keep the lease; ok is false while it is another's.
 func (s *seat) claim(now time.Time) (value []byte, ok bool) {
 	next := record{Replica: s.self, Renewal: s.holder.Renewal + 1}
-	waited := now.Sub(s.since) >= s.length+s.length/clockMargin
+	waited := now.Sub(s.since) >= s.wait()
 	switch {
 	case !s.seen:
 		return nil, false

@@ -220,6 +220,8 @@ func TestAnExternalNATSLosesItsLeadingServer(t *testing.T) {
 		s.start(leader)
 	}
 	t.Logf("%d trials with a lease of %v: a leader after %v at worst, at most %v after the bucket could be written", *trials, *lease, worst.Round(10*time.Millisecond), worstOurs.Round(10*time.Millisecond))
+	s.whole(js)
+	<-time.After(*lease) // the lease is renewed as ever
 	leader := r.leading()
 	killed := time.Now()
 	r.kill(leader)
