@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,7 @@ import (
 
 func simReferenceCommand() *cobra.Command {
 	var seeds, traces string
+	var only []string
 	cmd := &cobra.Command{
 		Use:   "reference",
 		Short: "Choose the reference's weights for every workload from the published grid (JSON)",
@@ -34,7 +36,7 @@ What it printed is committed as sim/virtual/reference.json, and that is what the
 				if t := recorded[s.Name]; t != nil {
 					s = s.WithTrace(t)
 				}
-				if s.Source == nil {
+				if s.Source == nil || len(only) > 0 && !slices.Contains(only, s.Name) {
 					continue
 				}
 				choice, err := s.ChooseGrid(cmd.Context(), list, func(done, all int) {
@@ -51,6 +53,7 @@ What it printed is committed as sim/virtual/reference.json, and that is what the
 		},
 	}
 	cmd.Flags().StringVar(&seeds, "seeds", "1", "seeds, such as 1-5")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "workloads to choose for; all without it")
 	cmd.Flags().StringVar(&traces, "traces", "", "folder with mooncake-conversation.jsonl and mooncake-synthetic.jsonl; without it the recorded scenarios are left out")
 	return cmd
 }

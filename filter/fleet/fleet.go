@@ -78,6 +78,7 @@ type Fleet struct {
 	lookup    table.Lookup
 	slow      []fingerprint.Checkpoint // scratch of FindSlow
 	siblings  siblings
+	sent      sent
 	row       row
 	told      uint32 // kinds of bad data that were logged
 	// toldTemplate is the last chat template that was said to be unknown.

@@ -13,6 +13,7 @@ type Keys struct {
 	MetaKey, RosterKey, LoadsKey, CachesKey, HomesKey, PolicyKey, ExactKey, AdmissionKey, SetsKey, CourierKey, LateKey string
 
 	rows [wire.MaxSlots]string
+	sent [wire.SentCells]string
 	page []byte
 }
 
@@ -26,6 +27,9 @@ func NewKeys(deployment string) *Keys {
 	}
 	for slot := range keys.rows {
 		keys.rows[slot] = k.Row(uint16(slot))
+	}
+	for cell := range keys.sent {
+		keys.sent[cell] = k.Sent(uint8(cell))
 	}
 	return keys
 }

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/config"
@@ -21,7 +22,7 @@ const (
 )
 
 // announce writes a choice where the proxy's router and access log read it.
-func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool, matches int) {
+func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool, matches int, sentAgo time.Duration) {
 	vm, f := s.plugin.vm, s.plugin.fleet
 	s.setPool(pool)
 	best := f.AddressOf(d.Best)
@@ -51,6 +52,11 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 	if slow := d.MatchedTokens - d.HeldTokens; slow > 0 {
 		line = append(line, " slow="...)
 		line = strconv.AppendUint(line, uint64(slow), 10)
+	}
+	if sentAgo > 0 {
+		line = append(line, " sent="...)
+		line = strconv.AppendInt(line, sentAgo.Milliseconds(), 10)
+		line = append(line, "ms"...)
 	}
 	if exact {
 		line = append(line, " fp=exact"...)

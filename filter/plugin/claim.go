@@ -77,6 +77,20 @@ func (s *stream) reportDispatch(ref uint16, checkpoints []fingerprint.Checkpoint
 	s.reportID = s.plugin.fleet.Reports.Dispatch(report, checkpoints)
 }
 
+// noteSent remembers, until the table can tell, that the prompt is on its way to ref.
+func (s *stream) noteSent(ref uint16, p *prompt, known uint32) {
+	s.sentCell = s.plugin.fleet.NoteSent(s.reportID, ref, p.checkpoints, known, int(s.uncachedTokens()), p.ringKey)
+	s.noted = true
+}
+
+// forgetSent takes that back: the request failed, or went elsewhere.
+func (s *stream) forgetSent() {
+	if s.noted {
+		s.noted = false
+		s.plugin.fleet.ForgetSent(s.reportID, s.sentCell)
+	}
+}
+
 // observedTotal bounds the checkpoints that a VM keeps for requests whose
 // worker is not known yet: half a megabyte.
 const observedTotal = 32 << 10

@@ -76,6 +76,9 @@ func (s *stream) doneReleased() (uncached int64) {
 		}
 		s.noteFailure(now)
 	}
+	if !s.upstream || s.status >= 300 {
+		s.forgetSent()
+	}
 	if s.firstTokenAt == 0 && (outcome == metrics.OutcomeUpstreamFailure || outcome == metrics.OutcomeRefused) {
 		s.plugin.gate.Unserved(&s.ticket)
 	}

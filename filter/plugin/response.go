@@ -39,6 +39,9 @@ func (s *stream) OnHttpResponseHeaders(_ int, endOfStream bool) types.Action {
 	s.follow()
 
 	refused := s.status == 429 || s.status == 503
+	if refused {
+		s.forgetSent()
+	}
 	if refused && s.served != 0 {
 		f.Avoid(s.served, abi.Now(), s.retryAfter())
 		vm.metrics.Inc(metrics.Refusals, 0)
@@ -94,6 +97,7 @@ func (s *stream) follow() {
 	case s.served == 0:
 		vm.metrics.Inc(metrics.Fallback, metrics.FallbackEndpointUnknown)
 		s.plugin.countPlacement(true)
+		s.forgetSent()
 		s.closeClaim()
 		return
 	case s.served == s.best:
@@ -111,6 +115,7 @@ func (s *stream) follow() {
 		}
 	}
 	if s.served != s.best || s.anyRank {
+		s.forgetSent()
 		s.predictedTokens, s.heldTokens = 0, 0 // nobody predicted anything for this worker
 	}
 	s.moveClaim(s.served)

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
@@ -107,6 +108,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 		return s.noWorker(pool, began)
 	}
 	s.predictedTokens, s.heldTokens = clamp32(d.MatchedTokens), clamp32(d.HeldTokens)
+	sentAgo := vm.lookAtSent(d.Best)
 	if s.reserve(pool, began) {
 		return types.ActionPause
 	}
@@ -134,7 +136,10 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	} else {
 		s.keepForObserve(p.checkpoints)
 	}
-	s.announce(pool, d, p.exact(), steer, len(request.Matches))
+	s.announce(pool, d, p.exact(), steer, len(request.Matches), sentAgo)
+	if steer && !s.anyRank {
+		s.noteSent(d.Best, p, vm.known)
+	}
 	vm.metrics.Decision(uint64(max(0, abi.Now()-began)) / 1000)
 	return types.ActionContinue
 }
@@ -148,13 +153,34 @@ func (vm *VM) ask(f *fleet.Fleet, pool *fleet.Pool, p *prompt, session uint64, e
 	request.Checkpoints, request.Exact = p.checkpoints, p.exact()
 	request.Exclude = f.Excluded(exclude, request.Exclude[:0])
 	request.Matches, request.SlowMatches = request.Matches[:0], request.SlowMatches[:0]
+	vm.table, vm.sent, request.Sent = vm.table[:0], vm.sent[:0], nil
 	if len(p.checkpoints) > 0 {
 		request.Matches = f.Find(pool, p.checkpoints, lookupBudget, request.Matches)
+		vm.sent = f.FindSent(p.checkpoints, p.ringKey, p.tokens, request.Matches, vm.sent[:0])
+		vm.table = append(vm.table, request.Matches...)
+		request.AddSent(vm.sent)
 	}
 	if p.exact() {
 		request.SlowMatches = f.FindSlow(pool, p.checkpoints, lookupBudget, request.SlowMatches)
 	}
 	return request
+}
+
+// lookAtSent sets vm.known, what the table knew of a prompt at the chosen worker, and answers how
+// long ago this gateway sent more of it there: 0 for not lately.
+func (vm *VM) lookAtSent(best uint16) (ago time.Duration) {
+	vm.known = 0
+	for i := range vm.table {
+		if vm.table[i].Ref == best {
+			vm.known = vm.table[i].Units
+		}
+	}
+	for i := range vm.sent {
+		if s := &vm.sent[i]; s.Ref == best && s.Units > vm.known {
+			ago = max(s.Ago, time.Millisecond)
+		}
+	}
+	return ago
 }
 
 // countLookup counts a request whose prefix was looked up, by prompt length.

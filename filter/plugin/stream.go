@@ -33,6 +33,7 @@ type stream struct {
 	tier     uint8
 	pool     uint8
 	attempts uint8
+	sentCell uint8 // where sibling VMs were told of it, see fleet.NoteSent
 
 	bodySeen  bool // the request body callback came
 	measured  bool // the prompt was read and looked up
@@ -44,6 +45,7 @@ type stream struct {
 	control   bool // and this request is in it
 	single    bool // not to be tried again, though there was a second worker
 	anyRank   bool // the worker is one of several ranks, and the engine chooses
+	noted     bool // the fleet remembers that it was sent
 
 	status  uint16
 	named   uint16 // the worker that the endpoint header names first, 0 for none

@@ -77,6 +77,8 @@ func (s *story) step(t *testing.T, d *datadriven.TestData) string {
 		return s.metrics(d)
 	case "table":
 		return s.table()
+	case "cells":
+		return s.cells()
 	}
 	d.Fatalf(t, "unknown command")
 	return ""
@@ -188,6 +190,9 @@ func (s *story) request(d *datadriven.TestData) string {
 		headers = append(headers, key, value)
 	}
 	body := chat(text(d, "model", "m"), integer(d, "system", 0), text(d, "user", "hello"))
+	if topic := text(d, "topic", ""); topic != "" {
+		body = bytes.ReplaceAll(body, []byte("helpful"), []byte(topic))
+	}
 	if file := text(d, "file", ""); file != "" {
 		raw, err := os.ReadFile(filepath.Join("..", "body", "testdata", "inputs", file))
 		if err != nil {
@@ -413,4 +418,22 @@ func duration(t *testing.T, s string) time.Duration {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// cells tells what VMs have told each other of prompts that they have just sent.
+func (s *story) cells() string {
+	var b strings.Builder
+	for cell := range uint8(wire.SentCells) {
+		value, _, ok := s.p.host.SharedData(vmID, wire.NewKeys("default").Sent(cell))
+		if !ok {
+			continue
+		}
+		err := wire.ForEachSent(value, func(r *wire.Sent, _ []byte, n int) {
+			fmt.Fprintf(&b, "sent to %d, ready after %d ms: %d checkpoints\n", r.Ref, r.ReadyMillis, n)
+		})
+		if err != nil {
+			fmt.Fprintln(&b, err)
+		}
+	}
+	return b.String()
 }

@@ -63,6 +63,8 @@ type chooser struct {
 	elapsed time.Duration
 	// hot is the length of the request's hot prefix in tokens, 0 for none.
 	hot int
+	// pending is how many tokens of the prompt a worker is just computing.
+	pending int
 	// priced: rule cost, the candidates have their prices. They are d.order[:drawn].
 	priced   bool
 	drawn    int

@@ -8,8 +8,8 @@ import (
 )
 
 // The rule cost charges what the cache doesn't save more than once, as a copy of a prefix pushes
-// something else out. Two kinds of copies are wanted: of a hot prefix at its homes, and those that
-// fill a cache which is empty.
+// something else out. Three kinds of copies are cheaper: of a hot prefix at its homes, of one that a
+// worker is just computing (siblingPrice), and those that fill a cache which is empty.
 
 // homePrice is what a home pays of a second of prefill that its copy takes. As long as a home lacks
 // its copy it has none of the prefix's requests, all else drifts there, and conversations leave
@@ -28,6 +28,9 @@ func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	price := (1 + weight) * own
 	if s.home {
 		price -= (1 + weight - homePrice) * float64(max(0, min(c.hot, c.req.PromptTokens)-s.credited)) / rate
+	}
+	if c.pending > s.credited && !s.home {
+		price -= max(0, 1+weight-siblingPrice) * float64(c.pending-s.credited) / rate
 	}
 	if youth := c.youth(i); youth > 0 {
 		first := wait + own

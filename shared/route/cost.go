@@ -96,6 +96,7 @@ func (c *chooser) price(meanRecent float64) {
 	decode := c.rule.DecodeWeight * float64(c.rule.OutputTokens)
 	miss := 1 + c.rule.MissWeight
 	prompt := c.req.PromptTokens
+	c.findPending()
 	workers, seen := c.view.Workers, c.d.seen
 	for _, i := range c.d.order[:c.drawn] {
 		s, w := &seen[i], &workers[i]
@@ -107,7 +108,7 @@ func (c *chooser) price(meanRecent float64) {
 		s.wait = float64(max(0, w.UncachedTokens)) / rate
 		own := float64(max(0, prompt-s.credited)) / rate
 		s.miss = miss * own
-		if s.home || w.CacheAge > 0 {
+		if s.home || w.CacheAge > 0 || c.pending > s.credited {
 			s.miss = c.miss(int(i), s.wait, own, rate)
 		}
 		others := float64(s.requests)

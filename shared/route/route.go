@@ -153,6 +153,8 @@ type Request struct {
 	// SlowMatches are the longest prefixes that workers have in any memory, some of it not the
 	// GPU's: what is beyond the worker's match counts by the pool's SlowCredit.
 	SlowMatches []table.Match
+	// Sent is what AddSent has added to Matches, nil for nothing.
+	Sent []Sent
 	// Checkpoints of the prompt, ascending: its hot prefix is found by them, and where an answer
 	// follows a match. nil for not known.
 	Checkpoints []fingerprint.Checkpoint
@@ -246,6 +248,7 @@ type Candidate struct {
 	InFlight       int
 	Age            time.Duration // of the report now, or Never
 	Home           bool          // of the request's hot prefix
+	SentAgo        time.Duration // since the gateway itself sent it a part of the prompt, 0 for not lately
 	// Terms is what the rules cost, weighted and custom made of it.
 	Terms Terms
 }

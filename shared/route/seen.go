@@ -246,6 +246,7 @@ func (c *chooser) explain() {
 			UncachedTokens: w.UncachedTokens, InFlight: w.InFlight, Age: s.age, Home: s.home, Terms: c.terms(i),
 		})
 	}
+	c.explainSent()
 }
 
 // terms are the parts of worker i's price or score.

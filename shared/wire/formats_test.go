@@ -56,6 +56,7 @@ func examples() map[string]string {
 		"page":     dump(page[:48]),
 		"entry":    dump(table.AppendEntry(nil, &exampleEntry)),
 		"row":      dump(exampleRowBytes(nil)),
+		"sent":     dump(exampleSentBytes(nil)),
 		"dispatch": dump(AppendDispatch(nil, &exampleDispatch, exampleCPs)),
 		"done":     dump(AppendDone(nil, &exampleDone)),
 		"header":   dump(AppendHeader(nil, &exampleHeader)),

@@ -69,6 +69,10 @@ func (k Keys) TenantSlots(tenant uint16) string {
 // Bypass is the same of the requests that pass by the bypass's secret.
 func (k Keys) Bypass() string { return k.prefix + "bypass" }
 
+// Sent is a cell in which VMs tell each other of prompts that they have just sent: `sent.<cell>`,
+// below SentCells.
+func (k Keys) Sent(cell uint8) string { return k.prefix + "sent." + strconv.Itoa(int(cell)) }
+
 // Active is the set of the tenants that the gateway tells control of: bit i of byte i/8.
 func (k Keys) Active() string { return k.prefix + "active" }
 

@@ -6,7 +6,6 @@ import (
 	"math"
 	"runtime"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -237,59 +236,4 @@ func sumGroups(runs []*Result) map[string]*GroupResult {
 		}
 	}
 	return out
-}
-
-// Saturate finds the highest rate at which the reference meets the SLO for 90 %
-// of the requests of a seed, within 3 %. Each try lasts two minutes beyond the
-// time in which the workload reaches its rate, and at least five.
-func (s Scenario) Saturate(ctx context.Context, seed uint64, progress func(rate, goodput float64)) (float64, error) {
-	if s.Source == nil {
-		return 0, s.errNoTrace()
-	}
-	s.Requests, s.Faults = 0, nil
-	met := func(rate float64) (bool, error) {
-		if err := ctx.Err(); err != nil {
-			return false, err
-		}
-		span := max(s.Settle+2*time.Minute, 5*time.Minute)
-		r, err := s.Run(Play{Seed: seed, Rate: rate, Requests: s.atMost(int(rate * span.Seconds())), Policy: "reference"})
-		if err != nil {
-			return false, err
-		}
-		if progress != nil {
-			progress(rate, r.Goodput)
-		}
-		return r.Goodput >= 0.9, nil
-	}
-	guess := s.Saturation
-	if guess <= 0 {
-		guess = 2 * s.Rate
-	}
-	return bisect(met, guess)
-}
-
-// bisect brackets the limit from a first guess and closes in on it.
-func bisect(met func(float64) (bool, error), guess float64) (float64, error) {
-	low, high := 0.0, 0.0
-	for low == 0 || high == 0 || high/low > 1.03 {
-		rate := guess
-		switch {
-		case low > 0 && high > 0:
-			rate = math.Sqrt(low * high)
-		case low > 0:
-			rate = 1.4 * low
-		case high > 0:
-			rate = high / 1.4
-		}
-		ok, err := met(rate)
-		if err != nil {
-			return 0, err
-		}
-		if ok {
-			low = rate
-		} else {
-			high = rate
-		}
-	}
-	return low, nil
 }

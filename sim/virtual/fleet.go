@@ -388,6 +388,9 @@ var errGone = errors.New("virtual: the worker is gone")
 const avoidFor = time.Second
 
 func (f *Fleet) unbook(g *Gateway, r *Request) {
+	if rule, ok := f.rule.(interface{ Failed(*Gateway, *Request) }); ok && r.firstToken == 0 {
+		rule.Failed(g, r)
+	}
 	g.own[r.worker].inFlight--
 	g.computed(r)
 }

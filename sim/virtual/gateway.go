@@ -6,8 +6,10 @@ import (
 
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/predicted"
 	"github.com/warmpath/warmpath/shared/ring"
 	"github.com/warmpath/warmpath/shared/route"
+	"github.com/warmpath/warmpath/shared/table"
 	"github.com/warmpath/warmpath/sim/engine"
 )
 
@@ -37,6 +39,8 @@ type Gateway struct {
 
 	request  route.Request
 	decision route.Decision
+	known    []table.Match    // the request's matches without what was sent lately
+	sent     predicted.Memory // what was dispatched here lately
 	at       []int
 	deepest  []int32
 }
@@ -155,6 +159,8 @@ func (routeRule) Choose(g *Gateway, r *Request, now time.Duration) (worker, cach
 	req := g.ask(r)
 	req.Checkpoints = g.checkpoints(r)
 	req.Matches = f.index.find(now, r, g.at, f.generations, g.deepest, req.Matches)
+	g.known = append(g.known[:0], req.Matches...)
+	req.AddSent(g.sent.Find(req.Checkpoints, clock(now), req.Sent[:0]))
 	route.Choose(req, &g.view, now, g.rng, &g.decision)
 	return workerOf(g.decision.Best), g.decision.MatchedTokens
 }
@@ -174,12 +180,33 @@ func (g *Gateway) checkpoints(r *Request) []fingerprint.Checkpoint {
 // ask is what route.Choose is asked, its matches still to come.
 func (g *Gateway) ask(r *Request) *route.Request {
 	req := &g.request
-	*req = route.Request{PromptTokens: r.Prompt, Matches: req.Matches[:0], Checkpoints: req.Checkpoints[:0], SessionKey: r.Session, RingKey: r.ring, Sequence: g.order}
+	*req = route.Request{PromptTokens: r.Prompt, Matches: req.Matches[:0], Sent: req.Sent[:0], Checkpoints: req.Checkpoints[:0], SessionKey: r.Session, RingKey: r.ring, Sequence: g.order}
 	return req
 }
 
 // ringUnits is the position of the ring's key: 256 tokens.
 const ringUnits = 16
 
-// Dispatched has nothing to do.
-func (routeRule) Dispatched(*Gateway, *Request, int) {}
+// Dispatched remembers where the prompt will be, before the table can tell.
+func (routeRule) Dispatched(g *Gateway, r *Request, worker int) { g.remember(&g.sent, r, worker) }
+
+// Failed takes that back.
+func (routeRule) Failed(g *Gateway, r *Request) { g.sent.Forget(r.ID) }
+
+// remember notes that a request was sent to a worker, once it is in the books.
+func (g *Gateway) remember(sent *predicted.Memory, r *Request, worker int) {
+	known := uint32(0)
+	for _, m := range g.known {
+		if m.Ref == refOf(worker) {
+			known = m.Units
+		}
+	}
+	v := &g.view.Workers[worker]
+	uncached := float64(v.UncachedTokens + r.uncached)
+	sent.Add(&predicted.Dispatch{
+		ID: r.ID, Ref: refOf(worker), Sent: clock(g.fleet.now), Ready: time.Duration(uncached / v.PrefillRate * float64(time.Second)),
+	}, g.request.Checkpoints, known)
+}
+
+// clock is a time that doesn't begin at 0.
+func clock(now time.Duration) int64 { return int64(now) + 1 }

@@ -271,3 +271,81 @@ func TestACopiedPrefixIsWhereItWasSent(t *testing.T) {
 		t.Errorf("%d of %d workers were given a copy", len(copies), s.Workers)
 	}
 }
+
+// TestAGroupSharesItsBriefAndBeginsTogether: sessions of a fan share system prompt and brief, come
+// within its time, and arrive in order.
+func TestAGroupSharesItsBriefAndBeginsTogether(t *testing.T) {
+	c := seed16()
+	c.Fan = Fan{MinWidth: 3, MaxWidth: 5, Within: 200 * time.Millisecond, Brief: Lengths{Mean: 3000, Min: 3000, Max: 3000}}
+	source := c.Source(1, 40, 2000)
+	type group struct {
+		first time.Duration
+		n     int
+	}
+	groups, last, requests := map[engine.BlockHash]*group{}, time.Duration(0), 0
+	for {
+		at, r, ok := source.Open()
+		if !ok {
+			break
+		}
+		requests++
+		if at < last {
+			t.Fatalf("request %d comes at %v, after one at %v", r.ID, at, last)
+		}
+		last = at
+		brief := r.blocks[(r.talk.system+r.talk.brief)/engine.BlockTokens-1]
+		if r.Prompt <= r.talk.system+3000 {
+			t.Fatalf("a prompt of %d tokens, %d of them the system's", r.Prompt, r.talk.system)
+		}
+		g := groups[brief]
+		if g == nil {
+			g = &group{first: at}
+			groups[brief] = g
+		}
+		if g.n++; at-g.first >= c.Fan.Within {
+			t.Errorf("a sibling comes %v after the first", at-g.first)
+		}
+	}
+	for _, g := range groups {
+		if g.n > 5 {
+			t.Errorf("a group of %d", g.n)
+		}
+	}
+	if mean := float64(requests) / float64(len(groups)); mean < 3.5 || mean > 4.5 {
+		t.Errorf("%v sessions a group", mean)
+	}
+}
+
+// TestAGatewayKnowsItsOwnDispatchesAtOnce: of the 8 to 16 siblings of a group that begin within a
+// fifth of a second three compute the brief; before a gateway remembered what it sent, seven did.
+func TestAGatewayKnowsItsOwnDispatchesAtOnce(t *testing.T) {
+	s, err := FindScenario("fan-out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Rate, s.Requests = 60, 2400
+	for gateways, most := range map[int]float64{1: 3.5, 2: 4} {
+		cold, siblings := map[uint64]int{}, 0
+		cfg := s.config(t, "cost", 1, func(o Outcome) {
+			if o.talk.group == 0 || o.Turn > 0 {
+				return
+			}
+			siblings++
+			if o.Cached < o.talk.system+o.talk.brief/4 {
+				cold[o.talk.group]++
+			}
+		})
+		cfg.Gateways = gateways
+		if _, err := Run(cfg); err != nil {
+			t.Fatal(err)
+		}
+		all := 0
+		for _, n := range cold {
+			all += n
+		}
+		mean := float64(all) / float64(len(cold))
+		if mean > most || len(cold) < 10 {
+			t.Errorf("%d gateways: %.1f of a group computed its brief, %d groups of %.1f", gateways, mean, len(cold), float64(siblings)/float64(len(cold)))
+		}
+	}
+}

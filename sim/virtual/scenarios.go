@@ -27,6 +27,7 @@ var saturation = map[string]float64{
 	"mooncake-conversation": 7.7,
 	"mooncake-synthetic":    8.8,
 	"pinned":                81,
+	"fan-out":               125,
 }
 
 // Scenarios lists the built-in ones.
@@ -78,6 +79,7 @@ func workloads() []Scenario {
 		chat("pinned", "long sessions of 20 to 40 turns: most of a prompt is its own conversation", 20, func(c *Chat) {
 			c.MinTurns, c.MaxTurns, c.System.Mean, c.Think = 20, 40, 800, 5*time.Second
 		}),
+		fanOut(),
 		{
 			Name: "mooncake-conversation", About: "a recorded hour of a chat service (needs --trace)", Recorded: true,
 			Workers: 16, Params: h200Pair(), Rate: 8, Settle: time.Minute,
@@ -134,6 +136,25 @@ func mishaps() []Scenario {
 			s.Delays = func(d *Delays) { d.Event = 10 * time.Second }
 		}),
 	}
+}
+
+// fanOut is seed-16 with a third of its requests from agents that hand a task to others: eight to
+// sixteen of them begin within a fifth of a second with the same new text.
+func fanOut() Scenario {
+	s := chat("fan-out", "seed-16, a third of it agents that begin 8 to 16 at once with the same new 6,000 tokens", 25)
+	chats := s.Source
+	agents := seed16()
+	agents.Tenants, agents.MinTurns, agents.MaxTurns = 12, 1, 4
+	agents.Answer, agents.Think = Lengths{Mean: 120, CV: 0.8, Min: 8, Max: 1500}, time.Second
+	agents.Fan = Fan{MinWidth: 8, MaxWidth: 16, Within: 200 * time.Millisecond, Brief: Lengths{Mean: 6000, CV: 0.3, Min: 1000, Max: 20_000}}
+	s.Source = func(seed uint64, rate float64, n int) Source {
+		named := func(name string) func(time.Duration) string { return func(time.Duration) string { return name } }
+		return newMix(
+			&part{Source: chats(seed, rate*2/3, n*2/3), group: named("chats")},
+			&part{Source: agents.Source(seed+1<<32, rate/3, n-n*2/3), group: named("siblings")},
+		)
+	}
+	return s
 }
 
 // hotPrefix is seed-16 that one prefix falls upon: 8,000 tokens and 300 new ones,

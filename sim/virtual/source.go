@@ -1,9 +1,11 @@
 package virtual
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/sim/engine"
@@ -85,7 +87,19 @@ type Chat struct {
 	Think    time.Duration // mean between an answer and the next question, log-normal
 	ThinkCV  float64
 	Burst    Burst
+	Fan      Fan
 }
+
+// Fan makes sessions begin in groups, as an agent that hands its task to several others does: each
+// gets the same new text after the system prompt, then its own question. The zero value: no groups.
+type Fan struct {
+	MinWidth, MaxWidth int // sessions of a group
+	Within             time.Duration
+	Brief              Lengths // the new text that the group shares
+}
+
+// width is the mean number of sessions that begin together.
+func (f Fan) width() float64 { return max(1, float64(f.MinWidth+f.MaxWidth)/2) }
 
 // Burst multiplies the rate of sessions and of their later turns during part of
 // each period, and lowers it in the rest so that the mean stays.
@@ -139,7 +153,7 @@ func (c *Chat) MeanTurns() float64 { return float64(c.MinTurns+c.MaxTurns) / 2 }
 
 // Source returns the workload's requests at so many a second, n in all.
 func (c *Chat) Source(seed uint64, rate float64, n int) Source {
-	s := &chatSource{Chat: c, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), rate: rate / c.MeanTurns(), left: n}
+	s := &chatSource{Chat: c, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), rate: rate / c.MeanTurns() / c.Fan.width(), left: n}
 	sum := 0.0
 	for k := range c.Tenants {
 		sum += math.Pow(float64(k+1), -c.Zipf)
@@ -160,6 +174,16 @@ type chatSource struct {
 	systems []int
 	next    uint64 // session
 	id      uint64
+	soon    []sibling     // sessions of groups that have begun, in order of time
+	group   time.Duration // when the next group begins; 0 for not drawn
+}
+
+// sibling is a session of a group that is about to begin.
+type sibling struct {
+	at     time.Duration
+	tenant int
+	name   uint64 // of the text that the group shares
+	brief  int    // its tokens
 }
 
 // talk is one conversation: its tokens so far and the names of their blocks.
@@ -170,6 +194,8 @@ type talk struct {
 	shared  uint64 // names the tokens of the system prompt
 	own     uint64 // names those after it
 	system  int    // tokens
+	group   uint64 // names the tokens of the brief
+	brief   int    // tokens that the session's group shares after the system prompt
 	turns   int
 	turn    int
 	tokens  int
@@ -183,8 +209,11 @@ func (t *talk) extend(n int) {
 	t.tokens += n
 	for i := len(t.blocks); i < t.tokens/engine.BlockTokens; i++ {
 		content := t.own
-		if (i+1)*engine.BlockTokens <= t.system {
+		switch end := (i + 1) * engine.BlockTokens; {
+		case end <= t.system:
 			content = t.shared
+		case end <= t.system+t.brief:
+			content = t.group
 		}
 		t.blocks = append(t.blocks, block(content, i))
 		if i < ringUnits {
@@ -213,22 +242,59 @@ func (s *chatSource) Open() (time.Duration, *Request, bool) {
 	if s.left <= 0 {
 		return 0, nil, false
 	}
-	s.even += time.Duration(s.rng.ExpFloat64() / s.rate * float64(time.Second))
-	now := s.Burst.real(s.even)
-	s.next++
-	t := &talk{
-		rng: rand.New(rand.NewPCG(s.seed, s.next<<8|2)), session: mixHash(s.seed, s.next),
-		tenant: s.tenant(), turns: s.MinTurns + s.rng.IntN(s.MaxTurns-s.MinTurns+1),
+	if s.Fan.MaxWidth > 0 {
+		at, r := s.openSibling()
+		return at, r, true
 	}
-	t.shared, t.own = mixHash(s.seed, uint64(t.tenant)<<32|7), mixHash(t.session, 9)
-	t.system = s.systems[t.tenant]
-	t.extend(t.system)
-	t.endTurn()
+	now := s.arrival()
+	t := s.begin(s.tenant)
 	question := s.First.draw(t.rng)
 	if s.Share > 0 && t.rng.Float64() < s.Share {
 		question += s.Document.draw(t.rng)
 	}
 	return now, s.ask(t, question), true
+}
+
+// arrival draws the time of the next session or group.
+func (s *chatSource) arrival() time.Duration {
+	s.even += time.Duration(s.rng.ExpFloat64() / s.rate * float64(time.Second))
+	return s.Burst.real(s.even)
+}
+
+// openSibling begins the next session of a group, whichever group it is of.
+func (s *chatSource) openSibling() (time.Duration, *Request) {
+	if s.group == 0 {
+		s.group = s.arrival()
+	}
+	for len(s.soon) == 0 || s.group <= s.soon[0].at {
+		width := s.Fan.MinWidth + s.rng.IntN(s.Fan.MaxWidth-s.Fan.MinWidth+1)
+		one := sibling{tenant: s.tenant(), name: s.rng.Uint64(), brief: s.Fan.Brief.draw(s.rng)}
+		for i := range width {
+			one.at = s.group + s.Fan.Within*time.Duration(i)/time.Duration(width)
+			s.soon = append(s.soon, one)
+		}
+		slices.SortStableFunc(s.soon, func(a, b sibling) int { return cmp.Compare(a.at, b.at) })
+		s.group = s.arrival()
+	}
+	one := s.soon[0]
+	s.soon = s.soon[1:]
+	t := s.begin(func() int { return one.tenant })
+	t.group, t.brief = one.name, one.brief
+	return one.at, s.ask(t, one.brief+s.First.draw(t.rng))
+}
+
+// begin makes a conversation that has its system prompt.
+func (s *chatSource) begin(tenant func() int) *talk {
+	s.next++
+	t := &talk{
+		rng: rand.New(rand.NewPCG(s.seed, s.next<<8|2)), session: mixHash(s.seed, s.next),
+		tenant: tenant(), turns: s.MinTurns + s.rng.IntN(s.MaxTurns-s.MinTurns+1),
+	}
+	t.shared, t.own = mixHash(s.seed, uint64(t.tenant)<<32|7), mixHash(t.session, 9)
+	t.system = s.systems[t.tenant]
+	t.extend(t.system)
+	t.endTurn()
+	return t
 }
 
 func (s *chatSource) tenant() int {

@@ -1,0 +1,105 @@
+package route
+
+import (
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/table"
+)
+
+// family is a pool of four idle workers of 10,000 tokens/s, the first of which was just sent a new
+// prefix of 8,000 tokens.
+func family(name policy.Name) *View {
+	rule := policy.Default(name)
+	rule.Sample = 1
+	v := &View{Pool: &policy.Pool{Name: "p", Policy: rule}, Fresh: true}
+	for i := range 4 {
+		v.Workers = append(v.Workers, Worker{Ref: uint16(i + 1), State: Healthy, Address: string(rune('a' + i)), Trust: 1, MaxRunning: 256, PrefillRate: 10_000})
+	}
+	return v
+}
+
+// place sends n siblings of 8,000 shared and 200 own tokens and returns how many each worker gets.
+func place(v *View, n int) (got [4]int) {
+	var d Decision
+	for range n {
+		req := &Request{PromptTokens: 8200, RingKey: 1}
+		var sent []Sent
+		for i := range v.Workers {
+			if v.Workers[i].InFlight > 0 {
+				sent = append(sent, Sent{Ref: v.Workers[i].Ref, Units: 500, Ago: 40 * time.Millisecond, Ready: 600 * time.Millisecond})
+			}
+		}
+		req.AddSent(sent)
+		Choose(req, v, 0, NewRand(1), &d)
+		w := &v.Workers[d.Best-1]
+		w.InFlight++
+		w.UncachedTokens += 8200 - d.MatchedTokens
+		got[d.Best-1]++
+	}
+	return got
+}
+
+func TestSiblingsOfAPrefixThatIsBeingComputedLandTogether(t *testing.T) {
+	for _, name := range []policy.Name{policy.Cost, policy.Weighted} {
+		got := place(family(name), 10)
+		used := 0
+		for _, n := range got {
+			if n > 0 {
+				used++
+			}
+		}
+		if used != 1 {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestSiblingsWithoutEndGetASecondCopy: 8,000 tokens take 0.8 s. Once half of that waits behind
+// them, another worker begins: 20 siblings of 200 tokens, less for what they decode.
+func TestSiblingsWithoutEndGetASecondCopy(t *testing.T) {
+	first := 0
+	for _, n := range place(family(policy.Cost), 60) {
+		first = max(first, n)
+	}
+	if first < 8 || first > 20 {
+		t.Errorf("a worker has %d siblings", first)
+	}
+}
+
+func TestWhatIsReadyIsNotCopiedAtThePriceOfSiblings(t *testing.T) {
+	v := family(policy.Cost)
+	v.Workers[0].UncachedTokens = 14_000 // 1.4 s: more than half of the prefix's time beyond it
+	ask := func(ready time.Duration) uint16 {
+		var d Decision
+		req := &Request{PromptTokens: 8200, RingKey: 1}
+		req.AddSent([]Sent{{Ref: 1, Units: 500, Ready: ready}})
+		Choose(req, v, 0, NewRand(1), &d)
+		return d.Best
+	}
+	if ask(0) != 1 {
+		t.Error("1.4 s of waiting is less than what a copy is worth")
+	}
+	if ask(time.Second) == 1 {
+		t.Error("nobody begins a second copy")
+	}
+}
+
+func TestSentIsPartOfTheMatchesAndOfTheReasons(t *testing.T) {
+	v := family(policy.Cost)
+	req := &Request{PromptTokens: 8200, Matches: []table.Match{{Ref: 1, Units: 100}, {Ref: 2, Units: 300}}}
+	req.AddSent([]Sent{{Ref: 2, Units: 200}, {Ref: 1, Units: 500, Ago: 40 * time.Millisecond}, {Ref: 4, Units: 50}, {Ref: 99, Units: 500, Ready: 1}})
+	d := Decision{Explain: true}
+	Choose(req, v, 0, NewRand(1), &d)
+	want := [4]int{500 * fingerprint.UnitTokens, 300 * fingerprint.UnitTokens, 0, 50 * fingerprint.UnitTokens}
+	for i, c := range d.Candidates {
+		if c.MatchedTokens != want[i] {
+			t.Errorf("worker %d: %d tokens, want %d", i+1, c.MatchedTokens, want[i])
+		}
+	}
+	if d.Candidates[0].SentAgo != 40*time.Millisecond || d.Candidates[2].SentAgo != 0 || d.Candidates[3].SentAgo == 0 {
+		t.Errorf("%+v", d.Candidates)
+	}
+}
