@@ -25,6 +25,7 @@ type net struct {
 	serves map[string][]func([]byte) []byte
 	lose   func(message []byte) bool
 	asked  []string
+	old    bool // nobody says what is in a snapshot, as in an earlier version
 }
 
 func newNet() *net {
@@ -84,6 +85,9 @@ func (n *net) Request(_ context.Context, subject string, data []byte) ([]byte, e
 	}
 	name, _, _ := strings.Cut(strings.TrimPrefix(subject, "share."), ".")
 	n.asked = append(n.asked, name)
+	if n.old && name == "heard" {
+		f = nil
+	}
 	n.mu.Unlock()
 	if f == nil {
 		return nil, errors.New("nobody")
@@ -305,6 +309,32 @@ func TestAReplicaThatStartsHearsOfWhomItsSourceDoesNotKnow(t *testing.T) {
 		n.losing(nil)
 		time.Sleep(3 * time.Second)
 		same(t, "a1 b1", a, b, c)
+		for _, r := range []*replica{a, b, c} {
+			r.end()
+		}
+	})
+}
+
+// TestAReplicaThatStartsBesideOnesOfAnEarlierVersion doesn't learn what is in their
+// snapshot, and hears them from where they are.
+func TestAReplicaThatStartsBesideOnesOfAnEarlierVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet()
+		n.old = true
+		a, b := join(n, 1), join(n, 2)
+		time.Sleep(time.Second)
+		a.tell("a1")
+		b.tell("b1")
+		time.Sleep(2 * freshSnapshot)
+		c := join(n, 3)
+		<-c.Found()
+		a.tell("a2")
+		b.tell("b2")
+		time.Sleep(2 * time.Second)
+		same(t, "a1 a2 b1 b2", a, b, c)
+		if s := c.Stats(time.Now()); s.Merges != 1 || s.Again != 0 || s.Lost != 0 || s.Received != 2 {
+			t.Errorf("%+v", s)
+		}
 		for _, r := range []*replica{a, b, c} {
 			r.end()
 		}
