@@ -53,6 +53,10 @@ const settings = `{"enforce": ["default"], "tenants": {"small": {"concurrency": 
 		"p1": {"queue": {"requests": 5, "bytes": 1000000, "deadline_ms": 4000}}, "p2": {"queue": {"requests": 5, "bytes": 1000000, "deadline_ms": 8000}}}}`
 
 func newGateway(t testing.TB, vms int) (g *gateway, stop func()) {
+	return newGatewayOf(t, vms, settings)
+}
+
+func newGatewayOf(t testing.TB, vms int, settings string) (g *gateway, stop func()) {
 	g = &gateway{host: abi.NewFake()}
 	stop = abi.UseFake(g.host)
 	g.host.Clock = 1_700_000_000_000_000_000
