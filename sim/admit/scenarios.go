@@ -162,7 +162,7 @@ func idle() Scenario {
 			batch := Flow{Tenant: "batch", Class: 2, Rate: steady(capacity * 1.5), Prompt: prompt, Output: output}
 			return []Named{
 				{"with P0", base(seed, 80*seconds, `{}`, batch, Flow{Tenant: "live", Class: 0, Burst: 100, BurstAt: comes, Rate: from(comes, capacity*1.5), Prompt: prompt, Output: output})},
-				{"with P0, slots are short", base(seed, 80*seconds, `{"pools": {"chat": {"slots": 60, "prefill_ms": 0}}}`, batch, Flow{Tenant: "live", Class: 0, Burst: 100, BurstAt: comes, Rate: from(comes, capacity*1.5), Prompt: prompt, Output: output})},
+				{"with P0 where slots are short", base(seed, 80*seconds, `{"pools": {"chat": {"slots": 60, "prefill_ms": 0}}}`, batch, Flow{Tenant: "live", Class: 0, Burst: 100, BurstAt: comes, Rate: from(comes, capacity*1.5), Prompt: prompt, Output: output})},
 				{"half P0", base(seed, 80*seconds, `{}`, batch, Flow{Tenant: "live", Class: 0, Rate: steady(capacity * 0.5), Prompt: prompt, Output: output})},
 				{"P2 without admission", base(seed, 80*seconds, "", batch)},
 			}
@@ -187,7 +187,7 @@ func idle() Scenario {
 				atLeast("beside P0 at half load: P2's part of the idle capacity", float64(served["batch"])/spare, 0.95),
 				atLeast("beside P0 at half load: utilisation", half.Throughput(20*seconds, 80*seconds)/most, 0.95),
 				atMost("P2's part of what is admitted from 0.2 s after P0 comes", batch(on), 0),
-				atMost("the same where slots are short and not prefill", batch(r["with P0, slots are short"]), 0),
+				atMost("the same where slots are short and not prefill", batch(r["with P0 where slots are short"]), 0),
 				atLeast("with P0: utilisation", on.Throughput(45*seconds, 80*seconds)/most, 0.95),
 				atMost("P0's p99 TTFT, s", on.TTFT(0.99, on.Of(Class(0))), 2),
 				told("P0's p99 TTFT beside P2 at half load, s", half.TTFT(0.99, half.Of(Class(0), Between(20*seconds, 80*seconds)))),
