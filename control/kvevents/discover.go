@@ -67,8 +67,8 @@ func parseSources(body []byte, address string) ([]Endpoint, error) {
 	var found []ranked
 	for name, r := range ranks {
 		rank, err := strconv.Atoi(name)
-		if err != nil {
-			return nil, fmt.Errorf("read event sources: rank %q is no number", name)
+		if err != nil || rank < 0 {
+			return nil, fmt.Errorf("read event sources: %q is no rank", name)
 		}
 		if !r.Enabled || r.Publisher != "zmq" {
 			continue

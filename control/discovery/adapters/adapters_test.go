@@ -186,3 +186,33 @@ func TestAPoolServesWhatAllItsWorkersHaveUntilNoneHasIt(t *testing.T) {
 		}
 	})
 }
+
+// FuzzRead: whatever a worker answers at /v1/models, each name is there once, and
+// is either the base model's or an adapter's with a length that can be kept.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"data":[{"id":"base","root":"/models/base","parent":null},{"id":"sql","root":"/adapters/sql","parent":"base"}]}`))
+	f.Add([]byte(`{"data":[{"id":"a","root":"x"},{"id":"a","root":"x"},{"id":"b","parent":"b"}]}`))
+	f.Add([]byte(`{"data":[{"id":"","parent":"x"},{"id":null}]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		served, err := read(body)
+		if err != nil {
+			return
+		}
+		if len(served.Adapters) > maxAdapters {
+			t.Fatalf("%d adapters", len(served.Adapters))
+		}
+		for i, name := range served.Base {
+			if name == "" || len(name) > maxName || i > 0 && name <= served.Base[i-1] {
+				t.Fatalf("base %q", served.Base)
+			}
+		}
+		for i, a := range served.Adapters {
+			if a.Name == "" || len(a.Name) > maxName || i > 0 && a.Name <= served.Adapters[i-1].Name {
+				t.Fatalf("adapters %q", served.Adapters)
+			}
+		}
+		if again, err := read(body); err != nil || !again.Same(served) {
+			t.Fatalf("%v, then %v %v", served, again, err)
+		}
+	})
+}
