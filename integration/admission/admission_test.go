@@ -103,6 +103,24 @@ func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"choices":[],"usage":{"prompt_tokens":50,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}}`)
 }
 
+// worker is one of the floor's.
+type worker struct {
+	*floor
+	now atomic.Int64
+}
+
+// ServeHTTP tells how many requests it has, where -counts is given.
+func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method == http.MethodPost:
+		w.now.Add(1)
+		defer w.now.Add(-1)
+	case *counts && r.URL.Path == "/metrics":
+		fmt.Fprintf(rw, "vllm:num_requests_running %d\nvllm:num_requests_waiting 0\n", w.now.Load())
+	}
+	w.floor.ServeHTTP(rw, r)
+}
+
 // fleet is everything that runs.
 type fleet struct {
 	t        *testing.T
@@ -120,7 +138,7 @@ func startWorkers(t *testing.T, factor float64) (f *floor, specs []discovery.Spe
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &http.Server{Handler: f}
+		server := &http.Server{Handler: &worker{floor: f}}
 		go func() { _ = server.Serve(listener) }()
 		t.Cleanup(func() { _ = server.Close() })
 		addresses = append(addresses, listener.Addr().String())

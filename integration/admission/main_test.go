@@ -28,6 +28,7 @@ import (
 var (
 	requests = flag.Int("requests", 5000, "requests against the limit of 100 slots")
 	aborts   = flag.Int("aborts", 3000, "requests whose clients leave")
+	counts   = flag.Bool("counts", false, "the workers' metrics tell how many requests they have, which frees slots of gateways that are silent")
 	scale    = flag.Float64("scale", 10, "how many times faster than 2 s on average the workers answer")
 )
 

@@ -87,7 +87,7 @@ func (l *load) phase(what string, d time.Duration) {
 	l.fleet.t.Logf("%s: %d requests served in %v, %d failed so far, at most %d at the workers", what, l.served.Load()-before, d, l.failed.Load(), most)
 }
 
-// TestReplicasOfControlFailUnderLoad: the leader is killed, a follower is, one
+// TestReplicasOfControlFailUnderLoad: the leader is killed, each follower is, one
 // gateway is cut off from all of control, all of control is killed. Streams that
 // outlast it run all the time. The limit is never exceeded at the workers, and no
 // request fails: those that find no slot wait.
@@ -128,13 +128,17 @@ func TestReplicasOfControlFailUnderLoad(t *testing.T) {
 
 	leader, _ = r.leads(1, time.Second)
 	n = r.elections()
-	follower := (leader + 1) % len(r.urls)
-	r.kill(follower)
-	l.phase("a follower killed, and its NATS server", step)
-	r.start(follower)
-	l.phase("it is back", step/2)
-	if got := r.elections(); got != n {
-		t.Errorf("the leader changed %d times though it was not touched", got-n)
+	for other := 1; other < len(r.urls); other++ { // one of them has the server that leads the documents, perhaps
+		follower := (leader + other) % len(r.urls)
+		r.kill(follower)
+		l.phase("a follower killed, and its NATS server", step/2)
+		r.start(follower)
+		l.phase("it is back", step/4)
+	}
+	// Where the server that leads the documents goes, they can't be written for longer
+	// than a lease now and then.
+	if got := r.elections() - n; got > len(r.urls)-1 {
+		t.Errorf("the leader changed %d times though it was not touched", got)
 	}
 
 	for _, c := range cables {
