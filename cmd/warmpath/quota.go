@@ -32,8 +32,8 @@ settings of admission, or says what a change would do (docs/admission.md).`,
 
 func quotaShowCommand() *cobra.Command {
 	var (
-		c      controlService
-		asJSON bool
+		c               controlService
+		asJSON, history bool
 	)
 	cmd := &cobra.Command{
 		Use:   "show",
@@ -49,23 +49,35 @@ Tenants, those with limits: AT ONCE is what gateways hold of the limit, REQUESTS
 TOKENS LEFT what no gateway has drawn yet of the rates.
 
 Gateways: LEASE is what each may have in use, FLOOR what it may have when it is cut off
-from the control service, DEBIT what counts as its own.`,
+from the control service, DEBIT what counts as its own.
+
+With --history the last ten minutes of each pool instead, a line for ten seconds: P0's
+times to first token and what the controller made of them.`,
 		Example: `  warmpath quota show
+  warmpath quota show --history
   warmpath quota show --json | jq '.pools[] | {name, slots, debit}'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var q api.Quota
-			if err := c.ask(cmd.Context(), "/v1/quota", &q); err != nil {
+			path := "/v1/quota"
+			if history {
+				path += "?history=true"
+			}
+			if err := c.ask(cmd.Context(), path, &q); err != nil {
 				return err
 			}
-			if asJSON {
+			switch {
+			case asJSON:
 				return printJSON(cmd, q)
+			case history && q.Enabled:
+				return printHistory(cmd.OutOrStdout(), &q)
 			}
 			return printQuota(cmd.OutOrStdout(), &q)
 		},
 	}
 	c.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "as the API answers it")
+	cmd.Flags().BoolVar(&history, "history", false, "the last ten minutes of each pool; with --json second by second")
 	return cmd
 }
 

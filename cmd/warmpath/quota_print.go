@@ -282,3 +282,39 @@ func poolOf(q *api.Quota, name string) *api.QuotaPool {
 	}
 	return nil
 }
+
+// historyStep is the seconds of a line of the history.
+const historyStep = 10
+
+// printHistory prints what the controllers saw and did, oldest first.
+func printHistory(out io.Writer, q *api.Quota) error {
+	if q.Problem != "" {
+		fmt.Fprintln(out, q.Problem)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "POOL\tSECONDS AGO\tFIRST TOKENS P0/P1/P2\tP0 P99\tOPEN\tSHARES %\tIN USE P0/P1/P2\tWAITING\t")
+	for i := range q.Pools {
+		p := &q.Pools[i]
+		for from := 0; from < len(p.History); from += historyStep {
+			step := p.History[from:min(from+historyStep, len(p.History))]
+			var count [3]uint64
+			worst := uint32(0) // of the seconds' percentiles
+			for j := range step {
+				worst = max(worst, step[j].P99Millis[0])
+				for c := range count {
+					count[c] += step[j].Count[c]
+				}
+			}
+			last := &step[len(step)-1]
+			var shares [3]uint64
+			for c, share := range last.Shares {
+				shares[c] = uint64(100*share + 0.5)
+			}
+			fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%.2f\t%s\t%s\t%s\t\n", p.Name, last.Age, slashed(count), millis(int64(worst)), last.Lend,
+				slashed(shares), slashed(last.InUse), slashed(last.Waiting))
+		}
+	}
+	return w.Flush()
+}
+
+func slashed(n [3]uint64) string { return fmt.Sprintf("%d/%d/%d", n[0], n[1], n[2]) }

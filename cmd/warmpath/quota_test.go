@@ -137,3 +137,20 @@ func TestWatchCountsWhatWasRefusedSinceTheLineBefore(t *testing.T) {
 		t.Error(err, out.String())
 	}
 }
+
+func TestTheHistoryIsATimeLine(t *testing.T) {
+	q := &api.Quota{Enabled: true, Pools: []api.QuotaPool{{Name: "chat"}}}
+	for n := range 25 {
+		q.Pools[0].History = append(q.Pools[0].History, api.QuotaMoment{
+			Age: float64(24 - n), P99Millis: [3]uint32{uint32(1000 + n)}, Count: [3]uint64{2, 1}, Shares: [3]float64{0.8, 0.2}, Lend: 0.5,
+		})
+	}
+	var out strings.Builder
+	if err := printHistory(&out, q); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 4 || strings.Join(strings.Fields(lines[1]), " ") != "chat 15 20/10/0 1009 ms 0.50 80/20/0 0/0/0 0/0/0" || !strings.Contains(lines[3], "10/5/0") {
+		t.Errorf("%s", out.String())
+	}
+}

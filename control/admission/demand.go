@@ -196,7 +196,7 @@ func (e *Effect) limits(d *demand, a *asked, t *policy.Tenant) {
 	add := func(limit string, value int, asked float64, over int, refused float64) {
 		if refused > 0 || over > 0 {
 			e.Tenants = append(e.Tenants, TenantEffect{
-				Tenant: t.Name, Limit: limit, Value: value, Asked: asked, Over: over, Requests: total, Refused: math.Round(refused), WereRefused: were,
+				Tenant: t.Name, Limit: limit, Value: value, Asked: asked, Over: min(over, d.seen()), Requests: total, Refused: math.Round(refused), WereRefused: were,
 			})
 		}
 	}

@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/warmpath/warmpath/shared/policy"
 )
@@ -25,16 +27,17 @@ func (r *Result) Charts(folder, name string) ([]string, error) {
 	var files []string
 	for _, chart := range []struct {
 		kind string
-		draw func(p *plot.Plot) error
+		plot func(p *plot.Plot) error
 	}{{"slots", r.drawSlots}, {"ttft", r.drawTTFT}, {"shares", r.drawShares}} {
 		p := plot.New()
 		p.BackgroundColor = color.White
 		p.X.Label.Text = "seconds"
 		p.Legend.Top = true
-		if err := chart.draw(p); err != nil {
+		if err := chart.plot(p); err != nil {
 			return files, fmt.Errorf("draw %s of %s: %w", chart.kind, name, err)
 		}
 		p.Title.Text = name + ": " + p.Title.Text
+		p.Y.Max += 0.3 * (p.Y.Max - p.Y.Min) // where the legend is
 		for _, ending := range []string{".png", ".svg"} {
 			file := filepath.Join(folder, name+"-"+chart.kind+ending)
 			if err := p.Save(8*vg.Inch, 4*vg.Inch, file); err != nil {
@@ -101,15 +104,58 @@ func (r *Result) drawTTFT(p *plot.Plot) error {
 				return err
 			}
 			s.Color, s.Radius = colors[c], vg.Points(1)
+			if i == 1 {
+				s.Shape, s.Radius = draw.CrossGlyph{}, vg.Points(2)
+			}
 			p.Add(s)
 			p.Legend.Add(fmt.Sprintf("P%d %s (%d)", c, [...]string{"answered", "refused or failed"}[i], len(points)), s)
 		}
 	}
+	return r.objective(p)
+}
+
+// level draws a level over the whole run.
+func (r *Result) level(p *plot.Plot, name string, color color.Color, y float64) error {
+	l, err := plotter.NewLine(plotter.XYs{{X: 0, Y: y}, {X: r.Config.Length.Seconds(), Y: y}})
+	if err != nil {
+		return err
+	}
+	l.Color, l.Width, l.Dashes = color, vg.Points(0.8), []vg.Length{vg.Points(1), vg.Points(2)}
+	p.Add(l)
+	p.Legend.Add(name, l)
 	return nil
 }
 
+// settings are those of the run, the defaults of one that lets everything through.
+func (r *Result) settings() (*policy.Admission, error) {
+	return policy.ParseAdmission([]byte(cmp.Or(r.Config.Admission, "{}")))
+}
+
+// objective draws P0's.
+func (r *Result) objective(p *plot.Plot) error {
+	a, err := r.settings()
+	if err != nil {
+		return err
+	}
+	return r.level(p, "P0's objective", colors[3], a.Classes[0].ObjectiveTTFT.Seconds())
+}
+
 func (r *Result) drawShares(p *plot.Plot) error {
-	p.Title.Text, p.Y.Label.Text = "shares in force, and P0's p99 of each second in seconds", "share, seconds"
+	p.Title.Text, p.Y.Label.Text = "shares in force with their floors, and P0's p99 of each second in seconds", "share, seconds"
+	a, err := r.settings()
+	if err != nil {
+		return err
+	}
+	for c := 1; c < policy.Classes && r.Config.Admission != ""; c++ {
+		if floor := a.Classes[c].Floor; floor > 0 {
+			if err := r.level(p, fmt.Sprintf("P%d floor", c), colors[c], floor); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.objective(p); err != nil {
+		return err
+	}
 	if err := r.lines(p, "share", false, func(s *Sample, c int) float64 { return s.Shares.Class[c] }); err != nil {
 		return err
 	}
