@@ -175,7 +175,7 @@ bench-choose: ## Measure one routing decision natively, in V8 and in wazero (JSO
 	@$(GO) run ./integration/benchrouting $(BENCH)
 
 .PHONY: bench-delays
-bench-delays: wasm ## Measure how late gateways know of dispatches and reports, for warmpath sim --delays (JSON)
+bench-delays: wasm ## Measure how late gateways know of dispatches and reports, (JSON: sim/virtual/measured.json, the simulator's default)
 	@$(GO) run ./integration/benchdelays $(BENCH)
 
 .PHONY: bench-table

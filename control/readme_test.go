@@ -41,6 +41,7 @@ func TestTheREADMEShowsWhatIsAccepted(t *testing.T) {
 		"state_interval":    {shown.StateInterval, plain.StateInterval},
 		"learn":             {shown.Learn, plain.Learn},
 		"heal_after":        {shown.HealAfter, plain.HealAfter},
+		"metrics_interval":  {shown.Health.Metrics, discovery.DefaultMetrics},
 		"interval_down":     {shown.Health.IntervalDown, 500 * time.Millisecond},
 		"adapters_interval": {shown.Discovery.AdaptersInterval, plain.Discovery.AdaptersInterval},
 	} {

@@ -127,6 +127,13 @@ func (m *Monitor) Nudge(address string) {
 // asked together for ever.
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
 
+// watched is how many workers are probed.
+func (m *Monitor) watched() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.loops)
+}
+
 func (m *Monitor) probe(ctx context.Context, address string, nudge <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -170,7 +177,7 @@ func (m *Monitor) probe(ctx context.Context, address string, nudge <-chan struct
 		next := healthAt
 		if m.cfg.MetricsPath != "-" {
 			if !now.Before(metricsAt) {
-				metricsAt = now.Add(jittered(m.cfg.Metrics))
+				metricsAt = now.Add(jittered(m.cfg.scrapeEvery(m.watched())))
 			}
 			if metricsAt.Before(next) {
 				next = metricsAt

@@ -149,8 +149,8 @@ func TestProbesGoOnAsOftenAsSaid(t *testing.T) {
 	e.set(two, engine{})
 	monitored(t, e, func(l *live, m *Monitor) {
 		time.Sleep(20 * time.Second)
-		// Up: 20 health checks and 40 scrapes. Down: one try per 400 to 500 ms.
-		if n := e.asked(one); n < 55 || n > 65 {
+		// Up: 20 health checks and 100 scrapes. Down: one try per 400 to 500 ms.
+		if n := e.asked(one); n < 115 || n > 135 {
 			t.Errorf("%d requests to the one that is up", n)
 		}
 		if n := e.asked(two); n < 38 || n > 52 {

@@ -1,9 +1,12 @@
 package discovery
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -102,6 +105,36 @@ func BenchmarkParseMetrics(b *testing.B) {
 	for b.Loop() {
 		if _, err := ParseMetrics(page); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkScrape is what one look at a worker costs, the answering server included.
+func BenchmarkScrape(b *testing.B) {
+	page := recordedPage(b)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
+	b.Cleanup(server.Close)
+	transport := &http.Transport{}
+	b.Cleanup(transport.CloseIdleConnections)
+	p := newProber(HealthConfig{}.withDefaults(), transport)
+	b.ReportAllocs()
+	for b.Loop() {
+		var o Observation
+		if p.scrape(b.Context(), strings.TrimPrefix(server.URL, "http://"), &o); o.Load == nil {
+			b.Fatal(o.MetricsProblem)
+		}
+	}
+}
+
+func TestManyWorkersAreScrapedLessOften(t *testing.T) {
+	var unset HealthConfig
+	set := HealthConfig{Metrics: 50 * time.Millisecond}
+	for n, want := range map[int]time.Duration{1: DefaultMetrics, 200: DefaultMetrics, 201: 201 * time.Millisecond, 1000: time.Second} {
+		if got := unset.scrapeEvery(n); got != want {
+			t.Errorf("%d workers: every %v, want %v", n, got, want)
+		}
+		if got := set.scrapeEvery(n); got != set.Metrics {
+			t.Errorf("%d workers: every %v though %v is set", n, got, set.Metrics)
 		}
 	}
 }

@@ -1,5 +1,6 @@
 // Command benchdelays measures how long information takes in a live system, and prints it as the
-// file of delays that the simulator reads (warmpath sim run --delays).
+// file of delays that the simulator reads (warmpath sim run --delays). What it printed last is
+// committed as sim/virtual/measured.json, the simulator's default.
 //
 // The system is whole and on this machine: engines of sim/live on the real clock, a control service
 // and two gateways with the module, all with the intervals that they are shipped with. A prediction
@@ -24,6 +25,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/hostsim"
 	"github.com/warmpath/warmpath/shared/table"
 	"github.com/warmpath/warmpath/shared/wire"
@@ -87,7 +89,7 @@ func measure(ctx context.Context, module string, rounds int, stderr io.Writer) (
 		}
 		predictions, reports = append(predictions, prediction), append(reports, report)
 	}
-	every := float64(scrapeEvery) / float64(time.Millisecond)
+	every := float64(discovery.DefaultMetrics) / float64(time.Millisecond)
 	say := func(what string, values []float64) {
 		slices.Sort(values)
 		fmt.Fprintf(stderr, "%s: %.1f to %.1f ms, median %.1f\n", what, values[0], values[len(values)-1], median(values))

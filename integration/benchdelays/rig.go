@@ -19,9 +19,6 @@ import (
 	"github.com/warmpath/warmpath/sim/live"
 )
 
-// scrapeEvery is the time between two looks at an engine's metrics, the control service's default.
-const scrapeEvery = 500 * time.Millisecond
-
 // rig is a whole system.
 type rig struct {
 	fleet    *live.Fleet
@@ -54,7 +51,7 @@ func startRig(ctx context.Context, module string) (r *rig, err error) {
 		})
 	}
 	service, err := control.New(control.Config{
-		Listen: "127.0.0.1:0", Workers: workers, Health: discovery.HealthConfig{Metrics: scrapeEvery}, Logger: slog.New(slog.DiscardHandler),
+		Listen: "127.0.0.1:0", Workers: workers, Logger: slog.New(slog.DiscardHandler),
 		Policy: []byte(`{"pools":[{"name":"default","models":["*"],"mode":"route","policy":{"name":"cost"}}]}`),
 	})
 	if err != nil {

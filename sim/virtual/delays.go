@@ -2,11 +2,30 @@ package virtual
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"os"
 	"time"
 )
+
+// measured is what "make bench-delays" printed: the delays of a live system with the intervals that
+// it is shipped with.
+//
+//go:embed measured.json
+var measured []byte
+
+// hop is the time from a choice to the engine's queue, on one machine.
+const hop = time.Millisecond
+
+// DefaultDelays are those that were measured on a live system.
+func DefaultDelays() Delays {
+	d, err := readDelays("sim/virtual/measured.json", measured, Delays{Hop: hop})
+	if err != nil {
+		panic(err) // it is built in
+	}
+	return d
+}
 
 // ReadDelays reads a file of delays; what it doesn't name keeps its default.
 func ReadDelays(path string) (Delays, error) {
@@ -14,6 +33,10 @@ func ReadDelays(path string) (Delays, error) {
 	if err != nil {
 		return Delays{}, fmt.Errorf("read the delays: %w", err)
 	}
+	return readDelays(path, text, DefaultDelays())
+}
+
+func readDelays(path string, text []byte, out Delays) (Delays, error) {
 	var file struct {
 		ReportEvery *float64 `json:"report_every_ms"`
 		Report      *float64 `json:"report_ms"`
@@ -27,7 +50,6 @@ func ReadDelays(path string) (Delays, error) {
 	if err := d.Decode(&file); err != nil {
 		return Delays{}, fmt.Errorf("delays %s: %w", path, err)
 	}
-	out := DefaultDelays()
 	for _, field := range []struct {
 		name  string
 		value *float64

@@ -28,12 +28,6 @@ type Delays struct {
 	Hop time.Duration
 }
 
-// DefaultDelays are those of the live system on one machine: reports and
-// batches every 100 and 250 ms, changes published at once.
-func DefaultDelays() Delays {
-	return Delays{ReportEvery: 100 * time.Millisecond, Report: 20 * time.Millisecond, Event: 200 * time.Millisecond, Prediction: 300 * time.Millisecond, Hop: time.Millisecond}
-}
-
 // Fault is something that happens to workers.
 type Fault struct {
 	At      time.Duration

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/warmpath/warmpath/shared/policy"
 )
 
 // Matrix is everything that the routing rules are judged by: comparisons, and
@@ -25,8 +27,11 @@ type MatrixPlan struct {
 	Seeds []uint64
 	// Traces by scenario; recorded scenarios without one are left out.
 	Traces map[string]*Trace
-	// Only, if not empty, are the scenarios to play.
-	Only []string
+	// Only, if not empty, are the scenarios to play, and Loads the shares of saturation.
+	Only  []string
+	Loads []float64
+	// Tune changes policies, by name.
+	Tune map[string]func(p *policy.Policy)
 	// Delays of the live system; zero: the defaults.
 	Delays Delays
 	// Kept has the runs that need not be played again, and takes those that are; nil for none.
@@ -53,6 +58,9 @@ func (p *MatrixPlan) comparisons() (all []toPlay) {
 	if p.Quick {
 		loads, policies = []float64{0.85}, []string{"cost", "weighted", "threshold", "reference"}
 	}
+	if len(p.Loads) > 0 {
+		loads = p.Loads
+	}
 	add := func(s Scenario, rate float64, gateways int, names []string) {
 		play := Play{Rate: rate, Gateways: gateways, Delays: p.Delays, Pooled: true, GiveUp: !s.mishap()}
 		all = append(all, toPlay{s.comparison(names, p.Seeds, play), s, play})
@@ -78,7 +86,14 @@ func (p *MatrixPlan) comparisons() (all []toPlay) {
 		case s.mishap():
 			at, names = []float64{0.7}, []string{"cost", "threshold", "reference"}
 		}
+		if s.mishap() && len(p.Loads) > 0 {
+			at = p.Loads
+		}
 		for _, load := range at {
+			names := names
+			if load == 0.5 && !s.mishap() && !p.Quick { // above it has no end
+				names = append(slices.Clone(names), "round_robin")
+			}
 			add(s, load*s.Saturation, 2, names)
 			if s.mishap() {
 				beside = append(beside, load)
@@ -133,7 +148,7 @@ func (p *MatrixPlan) play(ctx context.Context, all []toPlay) (*Matrix, error) {
 					continue
 				}
 				play := c.play
-				play.Seed, play.Policy = seed, name
+				play.Seed, play.Policy, play.Tune = seed, name, p.Tune[name]
 				jobs, cells = append(jobs, job{c.scenario, play}), append(cells, at)
 				work += c.Requests
 			}
