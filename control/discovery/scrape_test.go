@@ -98,6 +98,24 @@ func TestARecordedPageOfTwoRanksIsRead(t *testing.T) {
 	}
 }
 
+func TestARecordedPageHasEachRanksOwn(t *testing.T) {
+	all, err := ParseMetrics(recordedPage(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var prompts float64
+	for rank := range 2 {
+		l, err := ParseRank(recordedPage(t), rank)
+		if err != nil || !l.Known || !l.Counted || l.Facts.CapacityTokens != 6400 || l.StartedMillis != all.StartedMillis {
+			t.Errorf("rank %d: %+v, %v", rank, l, err)
+		}
+		prompts += l.PromptTokens
+	}
+	if prompts != all.PromptTokens {
+		t.Errorf("%v prompt tokens by rank, %v on the page", prompts, all.PromptTokens)
+	}
+}
+
 func BenchmarkParseMetrics(b *testing.B) {
 	page := recordedPage(b)
 	b.SetBytes(int64(len(page)))

@@ -180,7 +180,15 @@ func TestSourcesAreFoundByAsking(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	for _, bad := range []string{`{}`, `[]`, `{"0":{"enable_kv_cache_events":false}}`, `{"0":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"ipc:///tmp/x"}}`, `{"x":{"enable_kv_cache_events":true}}`} {
+	if body, err = os.ReadFile("testdata/main/kv_event_sources.json"); err != nil {
+		t.Fatal(err)
+	}
+	got, err = parseSources(body, "[fd00::7]:8000")
+	want = []Endpoint{{"tcp://[fd00::7]:15557", "tcp://[fd00::7]:16557", "kv@127.0.0.1:18000@tiny", 0}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	for _, bad := range []string{`{"-1":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://h:1"}}`, `{}`, `[]`, `{"0":{"enable_kv_cache_events":false}}`, `{"0":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"ipc:///tmp/x"}}`, `{"x":{"enable_kv_cache_events":true}}`} {
 		if got, err := parseSources([]byte(bad), "[fd00::7]:8000"); err == nil {
 			t.Errorf("%s: %v", bad, got)
 		}

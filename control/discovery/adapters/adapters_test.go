@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -185,6 +186,18 @@ func TestAPoolServesWhatAllItsWorkersHaveUntilNoneHasIt(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestARecordedListOfModelsIsRead(t *testing.T) {
+	body, err := os.ReadFile("testdata/vllm-0.32-models.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := read(body)
+	want := Served{Base: []string{"tiny"}, Adapters: []Adapter{{"lora-a", "/models/lora-a"}}}
+	if err != nil || !got.Same(want) {
+		t.Errorf("%+v, %v", got, err)
+	}
 }
 
 // FuzzRead: whatever a worker answers at /v1/models, each name is there once, and
