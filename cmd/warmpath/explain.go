@@ -37,8 +37,14 @@ nothing changes.
 
 What a gateway knows beyond this is its own: requests that it has sent since its last
 report, and workers that have just failed there. A rule that looks at a part of the
-workers draws here by --seed and there anew for every request.`,
+workers draws here by --seed and there anew for every request; where the draw matters,
+"chosen" says how many of 200 draws choose each worker.
+
+--save keeps all that was asked for in a file, to explain the same moment later or
+elsewhere with --snapshot: any request, not only this one.`,
 		Example: `  warmpath explain --body request.json
+  warmpath explain --body request.json --save then.zip
+  warmpath explain --body other.json --snapshot then.zip
   warmpath explain --body - --control http://10.0.0.5:8780 --pool chat --json < request.json
   warmpath explain --body request.json --endpoint /v1/messages --session alice`,
 		Args: cobra.NoArgs,
@@ -50,6 +56,9 @@ workers draws here by --seed and there anew for every request.`,
 			raw, err := readRequest(cmd, file)
 			if err != nil {
 				return err
+			}
+			if o.save != "" && o.snapshot != "" || o.snapshot != "" && cmd.Flags().Changed("control") {
+				return errors.New("--snapshot stands in for a control service: leave --control and --save away")
 			}
 			o.control.token = os.Getenv(tokenEnv)
 			o.control.tokenEnv = tokenEnv
@@ -73,15 +82,18 @@ workers draws here by --seed and there anew for every request.`,
 	f.StringVar(&o.session, "session", "", "value of the session header; default: prompt_cache_key or user of the body")
 	f.Uint64Var(&o.seed, "seed", 1, "of what the rule draws by chance")
 	f.DurationVar(&o.control.timeout, "timeout", 30*time.Second, "end of one call to the control service")
+	f.StringVar(&o.save, "save", "", "keep table, workers, loads, policy and vocabularies in this `file` (zip)")
+	f.StringVar(&o.snapshot, "snapshot", "", "decide by a `file` that --save made, as of then, instead of a running control service")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 type explainOptions struct {
-	control       controlService
-	endpoint      body.Endpoint
-	pool, session string
-	seed          uint64
+	control        controlService
+	endpoint       body.Endpoint
+	pool, session  string
+	seed           uint64
+	save, snapshot string
 }
 
 func readRequest(cmd *cobra.Command, file string) ([]byte, error) {
@@ -120,6 +132,7 @@ type explanation struct {
 	Fingerprints  string            `json:"fingerprints"` // exact, approximate, missing, inexact; none
 	NoKey         string            `json:"no_key,omitempty"`
 	PromptTokens  int               `json:"prompt_tokens"`
+	At            time.Time         `json:"at"` // when it was so
 	Table         explainedTable    `json:"table"`
 	Checkpoints   []explainedPoint  `json:"checkpoints"`
 	Workers       []explainedWorker `json:"workers"`
@@ -127,6 +140,9 @@ type explanation struct {
 	Second        string            `json:"second"`
 	MatchedTokens int               `json:"matched_tokens"`
 	Why           string            `json:"why"`
+	Draws         int               `json:"draws"` // decisions that chosen_share counts
+
+	ramp time.Duration // rule cost: how long a worker is young
 }
 
 type explainedTable struct {
@@ -148,7 +164,8 @@ type explainedWorker struct {
 	Address        string          `json:"address"`
 	State          string          `json:"state"`
 	LeftOut        string          `json:"left_out,omitempty"`
-	Drawn          *bool           `json:"drawn,omitempty"`
+	Drawn          *bool           `json:"drawn,omitempty"` // by this decision; a cost is that of any that draws it
+	ChosenShare    float64         `json:"chosen_share"`    // of as many decisions as draws says
 	MatchedTokens  int             `json:"matched_tokens"`
 	CreditedTokens int             `json:"credited_tokens"`
 	Trust          float64         `json:"trust"`
@@ -185,29 +202,50 @@ type explainedScore struct {
 	Sum         float64 `json:"sum"`
 }
 
+// draws is how many decisions tell what chance does.
+const draws = 200
+
 // explain decides as a gateway would that has just fetched all it knows.
 func explain(cmd *cobra.Command, raw []byte, o *explainOptions) (*explanation, error) {
 	host := abi.NewFake()
 	defer abi.UseFake(host)()
-	for attempt := 1; ; attempt++ {
-		e, err := explainOnce(cmd, host, raw, o)
-		if !errors.Is(err, errMoved) || attempt == 3 {
-			return e, err
+	if o.snapshot != "" {
+		saved, err := openSnapshot(o.snapshot)
+		if err != nil {
+			return nil, err
 		}
+		return explainOnce(cmd, host, raw, o, &saved.source, saved.taken)
+	}
+	for attempt := 1; ; attempt++ {
+		from := &source{name: o.control.url, get: o.control.get}
+		taken := time.Now()
+		var kept *snapshotWriter
+		if o.save != "" {
+			kept = newSnapshotWriter(taken, o.control.url)
+			from.get = kept.keep(from.get)
+		}
+		e, err := explainOnce(cmd, host, raw, o, from, taken)
+		if errors.Is(err, errMoved) && attempt < 3 {
+			continue
+		}
+		if err == nil && kept != nil {
+			err = kept.write(o.save)
+		}
+		return e, err
 	}
 }
 
-func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptions) (*explanation, error) {
-	now := time.Now().UnixNano()
+func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptions, from *source, taken time.Time) (*explanation, error) {
+	now := taken.UnixNano()
 	host.Clock = now
-	snapshot, err := o.control.fetch(cmd.Context(), host, now)
+	snapshot, err := from.fetch(cmd.Context(), host, now)
 	if err != nil {
 		return nil, err
 	}
 	in := plugin.NewInspector(snapshotDeployment, o.seed)
 	f := in.Fleet
 	f.Refresh(now)
-	if err := o.control.fetchVocabularies(cmd.Context(), host, f.PolicyVocabularies()); err != nil {
+	if err := from.fetchVocabularies(cmd.Context(), host, f.PolicyVocabularies()); err != nil {
 		return nil, err
 	}
 	if !in.LoadVocabularies(now) {
@@ -220,17 +258,22 @@ func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptio
 	if err := snapshot.fetchPages(cmd.Context(), host, r.Checkpoints); err != nil {
 		return nil, err
 	}
+	if o.save != "" {
+		if err := snapshot.fetchAllPages(cmd.Context(), host); err != nil {
+			return nil, err
+		}
+	}
 	view, _, d := in.Decide(&r, now)
 	p := r.Pool.View.Pool
-	rule, group := p.Policy.Name, ""
+	rule, group, ramp := p.Policy.Name, "", p.Policy.Ramp
 	if d.Control {
-		rule, group = p.Control.Policy.Name, "control"
+		rule, group, ramp = p.Control.Policy.Name, "control", p.Control.Policy.Ramp
 	}
 	e := &explanation{
 		Pool: p.Name, Model: r.Model, Endpoint: o.endpoint.String(), Rule: rule.String(), Group: group,
 		Observe: f.Off() || p.Mode == policy.Observe, Fingerprints: r.Mode, PromptTokens: r.Tokens,
-		Table: explainedTable{snapshot.meta.Epoch, snapshot.meta.Version, snapshot.meta.Bits},
-		Best:  f.AddressOf(d.Best), Second: f.AddressOf(d.Second), MatchedTokens: d.MatchedTokens, Why: d.Why.String(),
+		At: taken.Round(0), ramp: ramp, Table: explainedTable{snapshot.meta.Epoch, snapshot.meta.Version, snapshot.meta.Bits},
+		Best: f.AddressOf(d.Best), Second: f.AddressOf(d.Second), MatchedTokens: d.MatchedTokens, Why: d.Why.String(),
 		Checkpoints: []explainedPoint{}, Workers: []explainedWorker{},
 	}
 	if rule == policy.Custom {
@@ -245,7 +288,30 @@ func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptio
 	for i := range d.Candidates {
 		e.Workers = append(e.Workers, explainWorker(rule, &view.Workers[i], &d.Candidates[i]))
 	}
+	e.draw(in, &r, rule, now)
 	return e, nil
+}
+
+// draw decides again and again, as chance has a part in it: how often each worker is chosen, and
+// what those would cost that this decision didn't look at.
+func (e *explanation) draw(in *plugin.Inspector, r *plugin.Reading, rule policy.Name, now int64) {
+	if e.Best == "" {
+		return
+	}
+	e.Draws = draws
+	chosen := map[string]int{e.Best: 1}
+	for range draws - 1 {
+		view, _, d := in.Decide(r, now)
+		chosen[in.Fleet.AddressOf(d.Best)]++
+		for i := range d.Candidates {
+			if w := &e.Workers[i]; w.Cost == nil && rule == policy.Cost {
+				w.Cost = explainWorker(rule, &view.Workers[i], &d.Candidates[i]).Cost
+			}
+		}
+	}
+	for i := range e.Workers {
+		e.Workers[i].ChosenShare = float64(chosen[e.Workers[i].Address]) / draws
+	}
 }
 
 func noPool(f *fleet.Fleet, o *explainOptions, r *plugin.Reading) error {

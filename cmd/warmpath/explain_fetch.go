@@ -16,9 +16,15 @@ import (
 // snapshotDeployment is the deployment whose keys a fetched table is put under.
 const snapshotDeployment = "explain"
 
+// source answers the paths of a control service: a running one, or a file that was saved.
+type source struct {
+	name string
+	get  func(ctx context.Context, path string) ([]byte, error)
+}
+
 // tableSnapshot is a table of which pages are fetched as they are needed.
 type tableSnapshot struct {
-	source  *controlService
+	source  *source
 	keys    wire.Keys
 	meta    table.Meta
 	digests []uint64
@@ -27,13 +33,13 @@ type tableSnapshot struct {
 
 // fetch puts all about the fleet into shared data, as a courier does: the
 // sections and the meta record, no pages yet.
-func (c *controlService) fetch(ctx context.Context, host *abi.Fake, now int64) (*tableSnapshot, error) {
+func (c *source) fetch(ctx context.Context, host *abi.Fake, now int64) (*tableSnapshot, error) {
 	frame, err := c.get(ctx, "/v1/table?epoch=0&version=0&wait_ms=0")
 	if err != nil {
 		return nil, err
 	}
 	unreadable := func(err error) error {
-		return fmt.Errorf("read the table of %s: %w (is that a control service, and of this version?)", c.url, err)
+		return fmt.Errorf("read the table of %s: %w (is that a control service, and of this version?)", c.name, err)
 	}
 	header, err := wire.DecodeHeader(frame)
 	if err == nil && !header.Resync() {
@@ -87,35 +93,51 @@ func (c *controlService) fetch(ctx context.Context, host *abi.Fake, now int64) (
 // fetchPages fetches the ranges that the checkpoints may be in.
 func (s *tableSnapshot) fetchPages(ctx context.Context, host *abi.Fake, checkpoints []fingerprint.Checkpoint) error {
 	for _, c := range checkpoints {
-		r := table.RangeOf(table.PageIndex(c.Fingerprint, s.meta.Bits))
-		if s.have[r] || s.digests[r] == 0 {
-			continue // an empty range has no digest
-		}
-		s.have[r] = true
-		frame, err := s.source.get(ctx, fmt.Sprintf("/v1/table/pages?epoch=%d&bits=%d&range=%d", s.meta.Epoch, s.meta.Bits, r))
-		if err != nil {
+		if err := s.fetchRange(ctx, host, table.RangeOf(table.PageIndex(c.Fingerprint, s.meta.Bits))); err != nil {
 			return err
-		}
-		if _, err = wire.DecodeHeader(frame); err == nil {
-			err = wire.ForEachSection(frame, func(section wire.Section) error {
-				if section.Type != wire.SectionPages {
-					return nil
-				}
-				return wire.ForEachPage(section.Payload, func(p table.Page) error {
-					host.Shared[s.keys.Page(p.Bits(), p.Index())] = abi.FakeShared{Value: bytes.Clone(p), CAS: 1}
-					return nil
-				})
-			})
-		}
-		if err != nil {
-			return fmt.Errorf("read range %d of the table: %w", r, err)
 		}
 	}
 	return nil
 }
 
+// fetchAllPages fetches the whole table.
+func (s *tableSnapshot) fetchAllPages(ctx context.Context, host *abi.Fake) error {
+	for r := range s.digests {
+		if err := s.fetchRange(ctx, host, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *tableSnapshot) fetchRange(ctx context.Context, host *abi.Fake, r int) error {
+	if s.have[r] || s.digests[r] == 0 {
+		return nil // an empty range has no digest
+	}
+	frame, err := s.source.get(ctx, fmt.Sprintf("/v1/table/pages?epoch=%d&bits=%d&range=%d", s.meta.Epoch, s.meta.Bits, r))
+	if err != nil {
+		return err
+	}
+	s.have[r] = true
+	if _, err = wire.DecodeHeader(frame); err == nil {
+		err = wire.ForEachSection(frame, func(section wire.Section) error {
+			if section.Type != wire.SectionPages {
+				return nil
+			}
+			return wire.ForEachPage(section.Payload, func(p table.Page) error {
+				host.Shared[s.keys.Page(p.Bits(), p.Index())] = abi.FakeShared{Value: bytes.Clone(p), CAS: 1}
+				return nil
+			})
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("read range %d of the table: %w", r, err)
+	}
+	return nil
+}
+
 // fetchVocabularies brings the vocabularies that the policy names.
-func (c *controlService) fetchVocabularies(ctx context.Context, host *abi.Fake, list []policy.Vocabulary) error {
+func (c *source) fetchVocabularies(ctx context.Context, host *abi.Fake, list []policy.Vocabulary) error {
 	keys := wire.NewKeys(snapshotDeployment)
 	for _, v := range list {
 		for n := range wire.Shards(v.Bytes) {

@@ -16,7 +16,7 @@ const shownCheckpoints = 12
 func (e *explanation) print(w io.Writer) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
-	line("pool %s, rule %s, model %s, %s; table at epoch %d version %d", e.Pool, e.Rule, orDash(e.Model), e.Endpoint, e.Table.Epoch, e.Table.Version)
+	line("pool %s, rule %s, model %s, %s; table of %s, version %d", e.Pool, e.Rule, orDash(e.Model), e.Endpoint, e.At.Format(time.RFC3339), e.Table.Version)
 	if e.StandIn != "" {
 		line("the rule is built into your module and not known here: what follows is %s's choice", e.StandIn)
 	}
@@ -42,8 +42,9 @@ func (e *explanation) print(w io.Writer) error {
 	case e.Best == "":
 		line("nobody can take it: gateways answer 503")
 	default:
-		line("best    %s  why=%s, %d of %d prompt tokens expected in its cache", e.Best, e.Why, e.MatchedTokens, e.PromptTokens)
-		line("second  %s", orDash(e.Second))
+		line("best    %s, %d of %d prompt tokens expected in its cache", e.Best, e.MatchedTokens, e.PromptTokens)
+		line("second  %s, should that fail", orDash(e.Second))
+		e.printReasons(line)
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write the explanation: %w", err)
@@ -61,7 +62,7 @@ func (e *explanation) printCheckpoints(line func(string, ...any)) {
 	if len(e.Checkpoints) == 0 {
 		return
 	}
-	line("checkpoints: %d, of which the table knows %d", len(e.Checkpoints), found)
+	line("checkpoints: %d, of which the table knows %d (* where a message ends)", len(e.Checkpoints), found)
 	line("")
 	line("  tokens\tfingerprint\tholders")
 	first := max(0, len(e.Checkpoints)-shownCheckpoints)
@@ -115,15 +116,18 @@ func (e *explanation) printWorkers(line func(string, ...any)) {
 		}
 		return 0
 	})
+	chance := slices.ContainsFunc(order, func(w explainedWorker) bool { return w.ChosenShare > 0 && w.ChosenShare < 1 })
 	head := "worker\tmatched\tcredited\tload\tkv\tin flight\tuncached\treport\t"
 	switch e.Rule {
 	case "cost":
-		line("%swait\tmiss\tdecode\tevict\tspread\t= cost s", head)
+		head += "wait\tmiss\tdecode\tevict\tspread\t= cost\t"
 	case "weighted":
-		line("%scached\tqueue\tutil\t= score", head)
-	default:
-		line("%s", head)
+		head += "cached\tqueue\tutil\t= score\t"
 	}
+	if chance {
+		head += "chosen\t"
+	}
+	line("%s", head)
 	for i := range order {
 		w := &order[i]
 		age := "never"
@@ -131,26 +135,46 @@ func (e *explanation) printWorkers(line func(string, ...any)) {
 			age = time.Duration(w.AgeSeconds * float64(time.Second)).Round(time.Millisecond).String()
 		}
 		row := fmt.Sprintf("%s\t%d\t%d\t%.3f\t%.2f\t%d\t%d\t%s\t", w.Address, w.MatchedTokens, w.CreditedTokens, w.Load, w.Watermark, w.InFlight, w.UncachedTokens, age)
-		if c := w.Cost; c != nil {
-			row += fmt.Sprintf("%.4f\t%.4f\t%.4f\t%.4f\t%+.4f\t%.4f  ", c.Wait, c.Miss, c.Decode, c.Evict, c.Spread, c.Sum)
+		switch c, s := w.Cost, w.Score; {
+		case c != nil:
+			row += fmt.Sprintf("%.4f\t%.4f\t%.4f\t%.4f\t%+.4f\t%.4f\t", c.Wait, c.Miss, c.Decode, c.Evict, c.Spread, c.Sum)
+		case s != nil:
+			row += fmt.Sprintf("%.3f\t%.3f\t%.3f\t%+.3f\t", s.CachedShare, s.Queue, s.Utilization, s.Sum)
+		case e.Rule == "cost":
+			row += "\t\t\t\t\t\t"
+		case e.Rule == "weighted":
+			row += "\t\t\t\t"
 		}
-		if s := w.Score; s != nil {
-			row += fmt.Sprintf("%.3f\t%.3f\t%.3f\t%+.3f  ", s.CachedShare, s.Queue, s.Utilization, s.Sum)
+		if chance {
+			row += fmt.Sprintf("%.0f %%\t", 100*w.ChosenShare)
 		}
-		switch {
-		case w.LeftOut != "":
-			row += "left out: " + w.LeftOut
-		case w.Drawn != nil && !*w.Drawn:
-			row += "not drawn: holds less than the longest match"
-		}
-		if w.Home {
-			row += "  home of its hot prefix"
-		}
-		if w.CacheSeconds > 0 {
-			row += fmt.Sprintf("  cache empty %.1f s ago", w.CacheSeconds)
-		}
-		line("%s", strings.TrimRight(row, " "))
+		line("%s", row+strings.Join(e.remarks(w), ", "))
 	}
+	line("")
+	line("matched, credited, uncached: tokens; credited is after trust; uncached are those waiting there; kv: share of the blocks of running requests; report: its age")
+	switch e.Rule {
+	case "cost":
+		line("cost, in seconds: wait for the prefill ahead, miss for its own uncached tokens, decode, evict for what it pushes out, spread for the work that the worker has had lately")
+	case "weighted":
+		line("score: cache_weight x cached share - (queue + 0.3 x utilisation)")
+	}
+}
+
+// remarks are what the numbers of a worker don't tell.
+func (e *explanation) remarks(w *explainedWorker) (all []string) {
+	if w.LeftOut != "" {
+		all = append(all, "left out: "+w.LeftOut)
+	}
+	if w.LeftOut == "" && w.Drawn != nil && !*w.Drawn {
+		all = append(all, "not drawn this time")
+	}
+	if w.Home {
+		all = append(all, "home of its hot prefix")
+	}
+	if young := w.CacheSeconds > 0 && w.CacheSeconds < e.ramp.Seconds(); young && e.Rule == "cost" {
+		all = append(all, fmt.Sprintf("its cache was empty %.1f s ago, so it is priced by the time to the first token", w.CacheSeconds))
+	}
+	return all
 }
 
 func orDash(s string) string {

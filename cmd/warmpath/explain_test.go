@@ -16,9 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/warmpath/warmpath/control"
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/route"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -167,9 +170,13 @@ func TestExplainDecidesAsAGatewayWould(t *testing.T) {
 			if sum := c.Wait + c.Miss + c.Decode + c.Evict + c.Spread; sum-c.Sum > 1e-9 || c.Sum-sum > 1e-9 {
 				t.Errorf("terms add up to %v: %+v", sum, c)
 			}
-		} else if w.Drawn == nil || *w.Drawn {
-			t.Errorf("drawn without a cost: %+v", w)
+		} else {
+			t.Errorf("no draw of %d has its cost: %+v", e.Draws, w)
 		}
+	}
+	code, out, errs := warmpath(append([]string{"explain"}, args...)...)
+	if code != 0 || !strings.Contains(out, "why     cost: the request costs the least there") || !strings.Contains(out, "for its uncached tokens (miss)") {
+		t.Errorf("exit %d, %s: no reason in words\n%s", code, errs, out)
 	}
 
 	for rule, why := range map[string]string{"threshold": "holder", "weighted": "score", "custom": "holder"} {
@@ -208,9 +215,96 @@ func TestExplainDecidesAsAGatewayWould(t *testing.T) {
 	for e = explained(t, args...); e.Best == holder; e = explained(t, args...) {
 		<-s.Table().Changed()
 	}
-	code, out, errs := warmpath(append([]string{"explain"}, args...)...)
+	code, out, errs = warmpath(append([]string{"explain"}, args...)...)
 	if code != 0 || !strings.Contains(out, "left out: draining") || !strings.Contains(out, "best    "+e.Best) || !strings.Contains(out, holder) {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
+	}
+}
+
+// TestExplainOfASnapshotIsThatOfItsMoment: the file answers for a control service that has gone on,
+// also about prompts that nobody asked for when it was saved.
+func TestExplainOfASnapshotIsThatOfItsMoment(t *testing.T) {
+	s, _ := runControl(t, control.Config{Policy: fmt.Appendf(nil, explainPolicy, "cost")}, 3)
+	held, other := requestFile(t, "m"), requestFile(t, "other")
+	saved := filepath.Join(t.TempDir(), "then.zip")
+	tell(t, s, s.Status().Workers[1].Ref, explained(t, "--control", s.URL(), "--body", held))
+	then := explained(t, "--control", s.URL(), "--body", other, "--save", saved)
+	if err := s.SetPolicy(fmt.Appendf(nil, explainPolicy, "least_load")); err != nil {
+		t.Fatal(err)
+	}
+	now := explained(t, "--snapshot", saved, "--body", other)
+	if diff := cmp.Diff(then, now, cmp.AllowUnexported(explanation{})); diff != "" {
+		t.Error(diff)
+	}
+	if e := explained(t, "--snapshot", saved, "--body", held); e.Rule != "cost" || e.MatchedTokens < 2400 || e.At != then.At {
+		t.Errorf("the prompt that a worker held then: %+v", e)
+	}
+	raw, err := os.ReadFile(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := filepath.Join(t.TempDir(), "broken.zip")
+	if err := os.WriteFile(broken, raw[:len(raw)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"stands in for a control service": {"--snapshot", saved, "--control", s.URL()},
+		"leave --control and --save away": {"--snapshot", saved, "--save", broken},
+		"made with explain --save":        {"--snapshot", broken},
+		"open the snapshot":               {"--snapshot", "missing.zip"},
+	} {
+		if code, out, errs := warmpath(append([]string{"explain", "--body", held}, args...)...); code == 0 || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit %d, %q, want %q\n%s", args, code, errs, want, out)
+		}
+	}
+}
+
+// TestExplainTellsWhatChanceDoes, where a rule looks at a part of the workers.
+func TestExplainTellsWhatChanceDoes(t *testing.T) {
+	s, _ := runControl(t, control.Config{Policy: fmt.Appendf(nil, explainPolicy, "random")}, 4)
+	args := []string{"--control", s.URL(), "--body", requestFile(t, "m")}
+	e := explained(t, args...)
+	total := 0.0
+	for _, w := range e.Workers {
+		if total += w.ChosenShare; w.ChosenShare < 0.1 || w.ChosenShare > 0.4 {
+			t.Errorf("%v of the draws choose %s, want a quarter", w.ChosenShare, w.Address)
+		}
+	}
+	if e.Draws != draws || total < 0.999 || total > 1.001 {
+		t.Errorf("%d draws, shares add up to %v", e.Draws, total)
+	}
+	code, out, _ := warmpath(append([]string{"explain"}, args...)...)
+	if code != 0 || !strings.Contains(out, "chosen") || !strings.Contains(out, "why     random: by chance") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+}
+
+func TestEveryReasonHasWords(t *testing.T) {
+	for w := range route.Why(route.Whys) {
+		if words := because(w.String()); words == w.String() {
+			t.Errorf("%v has no words", w)
+		}
+	}
+}
+
+func TestADearerWorkerIsChosenWhenTheCheaperIsNotDrawn(t *testing.T) {
+	no, yes := false, true
+	e := explanation{Rule: "cost", Why: "cost", Best: "a", Second: "b", Draws: 200, Workers: []explainedWorker{
+		{Address: "a", Drawn: &yes, ChosenShare: 0.25, Cost: &explainedCost{Wait: 0.1, Miss: 0.3, Sum: 0.4}},
+		{Address: "b", Drawn: &yes, Cost: &explainedCost{Wait: 0.5, Miss: 0.1, Sum: 0.6}},
+		{Address: "c", Drawn: &no, ChosenShare: 0.75, Cost: &explainedCost{Sum: 0.2}},
+	}}
+	var out strings.Builder
+	if err := e.print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"0.4000 s against 0.6000 s at the second: 0.4000 s less for the prefill ahead of it (wait), 0.2000 s more for its uncached tokens (miss)",
+		"c would cost less, 0.2000 s, and was not drawn", "of 200, 25 % choose this one", "75 %    not drawn this time",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("without %q:\n%s", want, out.String())
+		}
 	}
 }
 
