@@ -166,14 +166,6 @@ func (g *Gate) configure(settings *policy.Admission) {
 		g.enforce[p.Index] = on
 		g.all = g.all && on
 	}
-	for _, p := range g.used {
-		for class, q := range p.queues {
-			if q != nil {
-				limit := settings.Classes[class].Queue
-				q.Bound(limit.Requests, limit.Bytes)
-			}
-		}
-	}
 }
 
 // refuses tells whether a pool turns requests away. Off, a deployment turns

@@ -26,7 +26,8 @@ type gateway struct {
 	requests []*request
 	control  vm // a VM that takes no requests and talks to control
 	sequence uint64
-	flags    uint8 // of the small tenant's leases
+	flags    uint8  // of the small tenant's leases
+	rate     uint32 // tokens/s of the leases, 0 not known
 }
 
 type vm struct {
@@ -143,7 +144,7 @@ func (g *gateway) leaseOf(t interface{ Fatal(...any) }, slots, small uint32, par
 		if class < wire.BypassClass {
 			n = parts[class]
 		}
-		b = wire.AppendLease(b, &wire.Lease{Tenant: wire.WholeClass, Class: class, Slots: n, PrefillTokens: wire.NoLimit})
+		b = wire.AppendLease(b, &wire.Lease{Tenant: wire.WholeClass, Class: class, Slots: n, PrefillTokens: wire.NoLimit, TokensPerSecond: g.rate})
 	}
 	b = wire.AppendLease(b, &wire.Lease{Tenant: 1, Pool: wire.AnyPool, Class: wire.AnyClass, Flags: g.flags, Slots: small, Requests: wire.NoCredit, Tokens: wire.NoCredit})
 	if err := c.Install(b, g.host.Clock, g.host.Clock); err != nil {

@@ -24,10 +24,12 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 		q = quota.NewQueue(limit.Requests, limit.Bytes)
 		p.queues[t.Class] = q
 	}
+	// The cell at hand is the one that the slot was asked of.
+	requests, held := g.waitElsewhere(t.Class)
+	q.Bound(limit.Requests-requests, limit.Bytes-held)
 	if !q.Room(bytes) || !q.Fair(t.Tenant) {
 		return quota.QueueFull
 	}
-	// The cell at hand is the one that the slot was asked of.
 	q.Virtual = max(q.Virtual, g.cell.Virtual[t.Class])
 	own := g.tenant(t.Tenant)
 	t.waiter = quota.Waiter{
@@ -56,6 +58,19 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 	}
 	p.waiting++
 	return quota.None
+}
+
+// waitElsewhere is how many requests of a class wait in the other VMs, and the bytes
+// that are held for them.
+func (g *Gate) waitElsewhere(class uint8) (requests int, bytes int64) {
+	slot, _ := g.fleet.Slot()
+	for i := range g.cell.Queues {
+		if q := &g.cell.Queues[i]; q.Class == class && q.Slot != slot {
+			requests += int(q.Waiting)
+			bytes += int64(q.Tokens) * bytesPerToken
+		}
+	}
+	return requests, bytes
 }
 
 // ahead is how long a request would wait at the pool's prefill rate, with so much

@@ -350,7 +350,8 @@ func (a *admissions) playAlone() {
 }
 
 // TestWithoutAdmissionARequestTouchesNoCell: who has no settings for admission
-// doesn't pay for it.
+// doesn't pay for it. The one write that is left tells the other VMs where the
+// request went.
 func TestWithoutAdmissionARequestTouchesNoCell(t *testing.T) {
 	for _, s := range setUps[:2] {
 		f := startFaultyAs(t, s)
@@ -360,7 +361,7 @@ func TestWithoutAdmissionARequestTouchesNoCell(t *testing.T) {
 				n += f.made[callback][call]
 			}
 		}
-		if (n > 0) != s.admits {
+		if (n > 1) != s.admits {
 			t.Errorf("%s: a request makes %d calls for its slots: %v", s.name, n, f.made)
 		}
 	}

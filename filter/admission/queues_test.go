@@ -1,0 +1,141 @@
+//go:build !wasm
+
+package admission
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/shared/quota"
+)
+
+// TestAQueueIsBoundedInBytes: who waits is held in memory.
+func TestAQueueIsBoundedInBytes(t *testing.T) {
+	g, stop := newGateway(t, 1)
+	defer stop()
+	g.lease(t, 1, 2)
+	v := g.vms[0]
+	g.arrive(v, 0, 1, 400)
+	first := g.arrive(v, 0, 1, 600_000)
+	if large := g.arrive(v, 2, 1, 400_001); large.refused != quota.QueueFull {
+		t.Errorf("1,000,001 bytes wait in a queue for 1,000,000: refused with %v", large.refused)
+	}
+	if fits := g.arrive(v, 2, 1, 400_000); !fits.waiting {
+		t.Errorf("1,000,000 bytes don't fit: refused with %v", fits.refused)
+	}
+	g.end(first) // what it held is free
+	if again := g.arrive(v, 0, 1, 600_000); !again.waiting {
+		t.Errorf("600,000 of 1,000,000 are free: refused with %v", again.refused)
+	}
+}
+
+// TestTheBoundIsOneForAllVMs: what waits in the others counts.
+func TestTheBoundIsOneForAllVMs(t *testing.T) {
+	g, stop := newGateway(t, 3)
+	defer stop()
+	g.lease(t, 1, 2)
+	g.arrive(g.vms[0], 0, 1, 400)
+	waiting := 0
+	for i := range 12 { // of two tenants, to all VMs in turn
+		if r := g.arrive(g.vms[i%3], uint16(i%2)*2, 1, 400); r.waiting {
+			waiting++
+		} else if r.refused != quota.QueueFull {
+			t.Fatalf("refused with %v", r.refused)
+		}
+	}
+	if waiting != 5 {
+		t.Errorf("%d wait in a gateway that has room for 5", waiting)
+	}
+	if r := g.arrive(g.vms[0], 0, 2, 999_999); !r.waiting {
+		t.Fatalf("999,999 bytes of another class: refused with %v", r.refused)
+	}
+	if r := g.arrive(g.vms[1], 0, 2, 400); r.refused != quota.QueueFull {
+		t.Errorf("and 400 more in another VM: waits %v, refused with %v", r.waiting, r.refused)
+	}
+}
+
+// TestEachClassHasItsDeadline: nobody is told before it, and all are within a tick.
+func TestEachClassHasItsDeadline(t *testing.T) {
+	g, stop := newGateway(t, 2)
+	defer stop()
+	g.lease(t, 1, 2)
+	g.arrive(g.vms[0], 0, 0, 400)
+	var waiting [3]*request
+	for class := range waiting {
+		waiting[class] = g.arrive(g.vms[class%2], 0, uint8(class), 400)
+	}
+	for passed := time.Duration(0); passed <= 9*time.Second; passed += 100 * time.Millisecond {
+		for class, r := range waiting {
+			deadline := []time.Duration{2, 4, 8}[class] * time.Second
+			if over := passed >= deadline; over != r.over || over && r.refused != quota.QueueTimeout {
+				t.Fatalf("class %d after %v: over %v, refused with %v; it may wait %v", class, passed, r.over, r.refused, deadline)
+			}
+		}
+		g.advance(100 * time.Millisecond)
+	}
+}
+
+// TestWhoWouldWaitInVainIsToldAtOnce: by the pool's prefill rate, and what waits
+// before it in its class and above, in all VMs.
+func TestWhoWouldWaitInVainIsToldAtOnce(t *testing.T) {
+	g, stop := newGateway(t, 2)
+	defer stop()
+	g.rate = 1000
+	g.lease(t, 1, 2)
+	g.arrive(g.vms[0], 0, 0, 400)
+	if r := g.arrive(g.vms[1], 0, 0, 4*1500); !r.waiting { // of P0, which may wait 2 s
+		t.Fatalf("1.5 s of work in an empty queue: refused with %v", r.refused)
+	}
+	if r := g.arrive(g.vms[1], 0, 0, 4*1000); r.refused != quota.QueueWait || r.ticket.RetryAfter < 2 {
+		t.Errorf("2.5 s of work: waits %v, refused with %v, to come again in %d s", r.waiting, r.refused, r.ticket.RetryAfter)
+	}
+	// P1 may wait 4 s, behind the 1.5 s of P0 in the other VM.
+	if r := g.arrive(g.vms[0], 0, 1, 4*2600); r.refused != quota.QueueWait {
+		t.Errorf("4.1 s of work: waits %v, refused with %v", r.waiting, r.refused)
+	}
+	if r := g.arrive(g.vms[0], 0, 1, 4*2400); !r.waiting {
+		t.Errorf("3.9 s of work: refused with %v", r.refused)
+	}
+}
+
+// TestWhatIsMostlyCachedIsCheap: a tenant whose prompts its workers hold has its
+// turn more often than one whose prompts are new.
+func TestWhatIsMostlyCachedIsCheap(t *testing.T) {
+	for _, cached := range []bool{false, true} {
+		g, stop := newGateway(t, 1)
+		g.lease(t, 1, 2)
+		v := g.vms[0]
+		for range 40 {
+			r := g.arrive(v, 0, 1, 4000)
+			v.gate.Dispatched(&r.ticket)
+			uncached := int64(1000)
+			if cached {
+				uncached = 0
+			}
+			r.over = true
+			v.gate.Done(&r.ticket, uncached, g.host.Clock)
+		}
+		running := g.arrive(v, 2, 1, 400)
+		var waiting []*request
+		for _, tenant := range []uint16{2, 2, 0, 0} {
+			waiting = append(waiting, g.arrive(v, tenant, 1, 4000))
+		}
+		var order []int
+		for range waiting {
+			g.end(running)
+			i := slices.IndexFunc(waiting, func(r *request) bool { return r.running && !r.over })
+			running, order = waiting[i], append(order, i)
+		}
+		// Tenant 2 has four times the weight: a request takes it 250 of virtual time, and
+		// one of tenant 0 1,000, or a sixty-fourth of that.
+		want := []int{0, 2, 1, 3}
+		if cached {
+			want = []int{0, 2, 3, 1}
+		}
+		if !slices.Equal(order, want) {
+			t.Errorf("cached %v: the order was %v, want %v", cached, order, want)
+		}
+		stop()
+	}
+}
