@@ -99,9 +99,18 @@ func TestOthersRequestsAndTheEnginesQueueCount(t *testing.T) {
 	if len(p.in) != 2 {
 		t.Error("not let in when they had gone")
 	}
+	// Nobody waits in the engine, and others have the batch and what may wait behind it.
+	p.observe(Load{Running: 10})
+	if p.comes(p1, 0, 10); len(p.in) != 2 {
+		t.Error("let in beside ten others where eight run and two may wait")
+	}
+	p.observe(Load{Running: 5})
+	if len(p.in) != 3 {
+		t.Error("not let in when they had gone")
+	}
 	// The batch has room, and still somebody waits in it: for memory, say.
 	p.observe(Load{Running: 5, Waiting: 2})
-	if p.comes(p1, 0, 10); len(p.in) != 2 {
+	if p.comes(p1, 0, 10); len(p.in) != 3 {
 		t.Error("let in behind two that wait in the engine")
 	}
 }
@@ -239,6 +248,22 @@ func TestLongPromptsWaitForMemoryAndShortOnesPassThem(t *testing.T) {
 	}
 	if third.phase != computing {
 		t.Error("waits before an idle engine")
+	}
+}
+
+// TestMemoryThatWasShortMustComeDownToTheLowerMark: an engine that doesn't tell its capacity has the
+// two marks alone.
+func TestMemoryThatWasShortMustComeDownToTheLowerMark(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 100, MemoryHigh: 0.9, MemoryLow: 0.8, LongPromptTokens: 1000}, false)
+	p.comes(p1, 0, 10)
+	for _, step := range []struct {
+		share float64
+		waits bool
+	}{{0.85, false}, {0.91, true}, {0.85, true}, {0.81, true}, {0.79, false}, {0.85, false}} {
+		p.observe(Load{Running: 2, KVShare: step.share})
+		if long := p.comes(p1, 0, 2000); (long.phase == waiting) != step.waits {
+			t.Errorf("at %v a long prompt waits: %v", step.share, long.phase == waiting)
+		}
 	}
 }
 
