@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -19,8 +18,6 @@ import (
 const (
 	snapshotFormat = 1
 	snapshotHeader = "snapshot.json"
-	// maxSnapshotEntry bounds one answer.
-	maxSnapshotEntry = 16 << 20
 )
 
 type snapshotInfo struct {
@@ -102,15 +99,7 @@ func openSnapshot(file string) (*savedSnapshot, error) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	read := func(name string) ([]byte, error) {
-		f, err := archive.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return io.ReadAll(io.LimitReader(f, maxSnapshotEntry))
-	}
-	head, err := read(snapshotHeader)
+	head, err := fs.ReadFile(archive, snapshotHeader)
 	if err != nil {
 		return nil, unreadable(err)
 	}
@@ -123,7 +112,7 @@ func openSnapshot(file string) (*savedSnapshot, error) {
 	}
 	s := &savedSnapshot{taken: info.Taken}
 	s.source = source{name: file, get: func(_ context.Context, path string) ([]byte, error) {
-		answer, err := read(snapshotName(path))
+		answer, err := fs.ReadFile(archive, snapshotName(path))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, unreadable(fmt.Errorf("nothing was kept of %s", path))
 		}
