@@ -100,6 +100,7 @@ type traffic struct {
 	*gateway
 	rng  *rand.Rand
 	refs []uint16
+	stay bool // requests are served where they were sent
 }
 
 // step reports a dispatch or two, and that some are done.
@@ -111,7 +112,11 @@ func (g *traffic) step() {
 		id, record := g.dispatch(ref, path)
 		records = append(records, record)
 		if g.rng.IntN(3) > 0 {
-			records = append(records, done(id, ref, g.refs[g.rng.IntN(len(g.refs))], nil))
+			served := ref
+			if !g.stay {
+				served = g.refs[g.rng.IntN(len(g.refs))]
+			}
+			records = append(records, done(id, ref, served, nil))
 		}
 	}
 	g.send([]wire.InFlight{{Ref: g.refs[0], Requests: 1}}, records...)
@@ -136,7 +141,7 @@ func gatewaysOf(benches ...*bench) (out []*traffic) {
 			refs = append(refs, w.Ref)
 		}
 		for j := range 4 {
-			out = append(out, &traffic{b.gateway(fmt.Sprintf("gw-%d-%d", i, j)), rand.New(rand.NewPCG(uint64(i), uint64(j))), refs})
+			out = append(out, &traffic{b.gateway(fmt.Sprintf("gw-%d-%d", i, j)), rand.New(rand.NewPCG(uint64(i), uint64(j))), refs, false})
 		}
 	}
 	return out
@@ -185,6 +190,43 @@ func TestReplicasUnderTrafficHaveTheSameTable(t *testing.T) {
 		if frame, ok := c.s.table.Update(1, 1, wire.Version, time.Now()); ok {
 			if h, err := wire.DecodeHeader(frame); err != nil || h.KeepPages() {
 				t.Errorf("gateways are told to keep what the third replica knows as well: %+v, %v", h, err)
+			}
+		}
+	})
+}
+
+// TestReplicasThatComeUnderTrafficHaveTheSameTable: they come while gateways report to
+// the others and messages are lost, two at a time: one snapshot serves both.
+func TestReplicasThatComeUnderTrafficHaveTheSameTable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEngines("10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000")
+		l := newBetween()
+		a, b := replica(t, e, l, 1, replicated()), replica(t, e, l, 2, replicated())
+		time.Sleep(5 * time.Second)
+		rng := rand.New(rand.NewPCG(8, 8))
+		l.losing(func() bool { return rng.IntN(5) == 0 })
+		gateways := gatewaysOf(a, b)
+		for _, g := range gateways {
+			g.stay = true // what moves while a snapshot is made may stay at both
+		}
+		come := make(chan *bench, 2)
+		for round := range 200 {
+			if round == 80 || round == 100 {
+				nonce := uint64(round)
+				go func() { come <- replica(t, e, l, nonce, replicated()) }()
+			}
+			for _, g := range gateways {
+				g.step()
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		l.losing(nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		entries, digest := a.s.table.Digest()
+		for i, other := range []*bench{b, <-come, <-come} {
+			if n, d := other.s.table.Digest(); entries < 1000 || n != entries || d != digest {
+				t.Errorf("the first has %d entries, %x, replica %d has %d, %x; %+v", entries, digest, i+1, n, d, other.s.share.Stats(time.Now()))
 			}
 		}
 	})

@@ -120,6 +120,7 @@ type Index struct {
 	poolSize map[string]int
 	restored map[uint16]*restoredModel
 	pending  pendingSet
+	early    earlySet
 	seq      uint64   // the latest order
 	times    timeline // of seq
 	counters Counters
@@ -142,14 +143,18 @@ func (x *Index) reset() {
 	x.pools = map[string]*poolStats{}
 	x.poolSize = map[string]int{}
 	x.pending = newPendingSet(x.cfg.MaxPendingBytes)
+	x.early = earlySet{}
 }
 
 // AddWorker makes a ref live, or gives a live one other settings. If a snapshot
-// brought entries of that ref, they count from now on.
+// brought entries of that ref, or reports that came too early, they count from now on.
 func (x *Index) AddWorker(w WorkerSpec) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	m := x.models[w.Ref]
+	if m == nil {
+		defer x.retryEarly()
+	}
 	if m == nil {
 		m = newModel(x.store, w.Ref)
 		x.models[w.Ref] = m
@@ -196,6 +201,7 @@ func (x *Index) Clear() {
 		m.clear()
 	}
 	x.pending = newPendingSet(x.cfg.MaxPendingBytes)
+	x.early = earlySet{}
 	clear(x.restored)
 	x.store.remembered = nil
 }
@@ -209,8 +215,18 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 		x.counters.Malformed++
 		return
 	}
-	order := x.order(d.Order, now)
-	p := pending{id: d.Request, at: now, seq: order, chosen: d.Chosen, idle: d.Idle, promptUnits: d.PromptUnits, path: slices.Clone(d.Path)}
+	d.Order = x.order(d.Order, now)
+	if !x.tooEarly(d.Request, d.Chosen) {
+		x.dispatch(d, now)
+		return
+	}
+	d.Path = slices.Clone(d.Path)
+	x.early.add(early{at: now, dispatch: &d})
+	x.endEarly(time.Time{})
+}
+
+func (x *Index) dispatch(d Dispatch, now time.Time) {
+	p := pending{id: d.Request, at: now, seq: d.Order, chosen: d.Chosen, idle: d.Idle, promptUnits: d.PromptUnits, path: slices.Clone(d.Path)}
 	m := x.models[d.Chosen]
 	switch {
 	case m == nil:
@@ -229,7 +245,7 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 		x.poolOf(m.pool).saw(d.Path)
 		x.warmMatch(d.Path)
 		if !d.Observe && !m.spread {
-			if p.inserted = x.insert(m, d.Path, order); p.inserted {
+			if p.inserted = x.insert(m, d.Path, d.Order); p.inserted {
 				m.predict(d.Path)
 				p.born = m.born
 			}
@@ -245,6 +261,16 @@ func (x *Index) Done(d Done, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.counters.Dones++
+	d.Order = x.order(d.Order, now)
+	if !x.tooEarly(d.Request, d.Served) {
+		x.done(d, now)
+		return
+	}
+	x.early.add(early{at: now, done: &d})
+	x.endEarly(time.Time{})
+}
+
+func (x *Index) done(d Done, now time.Time) {
 	served := x.models[d.Served]
 	if served == nil && d.Served != 0 {
 		x.counters.UnknownRef++
@@ -284,7 +310,7 @@ func (x *Index) Done(d Done, now time.Time) {
 	}
 	// Whoever answered has computed the whole prompt, and an engine counts a
 	// block's age from the end of the request that used it last.
-	if !x.insert(served, p.path, x.order(d.Order, now)) {
+	if !x.insert(served, p.path, d.Order) {
 		return
 	}
 	x.learnRates(served, &d, p.idle && served == chosen)
@@ -403,6 +429,7 @@ func (x *Index) capacityUnits(m *model) uint64 {
 func (x *Index) Tick(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.endEarly(now.Add(-earlyFor))
 	x.counters.PendingExpired += uint64(x.pending.expire(now.Add(-x.cfg.PendingAge)))
 	for _, m := range x.models {
 		x.counters.Unreported += uint64(m.expireUnproven(now))

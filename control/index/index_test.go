@@ -104,6 +104,7 @@ func TestReportsOfARetiredWorkerChangeNothing(t *testing.T) {
 	x.request(1, "xyz")
 	wantHolders(t, x, "abc")
 	wantHolders(t, x, "xyz")
+	x.Tick(epoch.Add(earlyFor + 1))
 	if c := x.Stats(); c.UnknownRef != 2 || c.Nodes != 0 {
 		t.Errorf("%+v", c)
 	}

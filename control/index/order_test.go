@@ -156,3 +156,49 @@ func TestReplicasWithFullCachesEvictTheSame(t *testing.T) {
 		}
 	})
 }
+
+// TestAReportWaitsForItsWorker: replicas come to know of workers one after the other.
+func TestAReportWaitsForItsWorker(t *testing.T) {
+	reports := []report{
+		sent(1, 1, 1, "ab"), answered(1, 1, 2), // moved from one that is known to one that isn't yet
+		sent(1, 2, 2, "abc"), answered(1, 2, 1), // and back
+		sent(1, 3, 2, "b"), failed(1, 3),
+		sent(1, 4, 2, "bb"),
+	}
+	want := heldBy(hearing(reports...))
+	spec := func(ref uint16) WorkerSpec {
+		return WorkerSpec{Ref: ref, Pool: "p", CapacityTokens: 16_000, BlockTokens: 16}
+	}
+	late := New(Config{})
+	late.AddWorker(spec(1))
+	for _, r := range reports {
+		r.to(late, epoch)
+	}
+	if len(heldBy(late)) >= len(want) {
+		t.Error("nothing waits: the test tests nothing")
+	}
+	late.AddWorker(spec(2))
+	if got := heldBy(late); !maps.Equal(got, want) {
+		t.Errorf("%v\nwant %v", got, want)
+	}
+	if late.Stats().UnknownRef != 0 || len(late.early.queue) != 0 || len(late.early.requests) != 0 {
+		t.Errorf("%+v, %+v", late.Stats(), late.early)
+	}
+
+	// One that doesn't come holds up what others know for a while, and no more than so much.
+	never := New(Config{})
+	never.AddWorker(spec(1))
+	for _, r := range reports {
+		r.to(never, epoch)
+	}
+	never.Tick(epoch.Add(earlyFor + 1))
+	if got := heldBy(never); len(got) != 3 || never.Stats().UnknownRef == 0 || len(never.early.requests) != 0 {
+		t.Errorf("%v, %+v", got, never.Stats())
+	}
+	for i := range uint64(2 * maxEarly) {
+		sent(2, i, 9, "a").to(never, epoch)
+	}
+	if n := len(never.early.queue); n != maxEarly {
+		t.Errorf("%d wait", n)
+	}
+}
