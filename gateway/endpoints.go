@@ -169,7 +169,9 @@ func (e *Endpoints) pull(ctx context.Context, client *http.Client, controlURL, t
 	}
 	pools := map[string][]string{}
 	for _, w := range list.Workers {
-		pools[w.Pool] = append(pools[w.Pool], w.Address)
+		// Data-parallel ranks behind one port are workers of their own: ip:port@rank.
+		address, _, _ := strings.Cut(w.Address, "@")
+		pools[w.Pool] = append(pools[w.Pool], address)
 	}
 	return e.Set(pools)
 }
