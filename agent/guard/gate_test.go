@@ -115,6 +115,22 @@ func TestOthersRequestsAndTheEnginesQueueCount(t *testing.T) {
 	}
 }
 
+func TestP2HasHalfOfTheEnginesQueue(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 4, EngineQueue: 8}, false)
+	for range 20 {
+		p.comes(p2, 0, 10)
+	}
+	if len(p.in) != 8 {
+		t.Errorf("%d of P2 let in, want four that run and four of eight places in the queue", len(p.in))
+	}
+	for range 20 {
+		p.comes(p1, 0, 10)
+	}
+	if len(p.in) != 12 {
+		t.Errorf("%d let in, P1 has the other places", len(p.in))
+	}
+}
+
 func TestWithoutALimitTheEngineProvesWhatItRuns(t *testing.T) {
 	p := newPlay(t, Limits{EngineQueue: 8}, false)
 	for range 100 {

@@ -22,9 +22,8 @@ var (
 type rule struct {
 	name   string
 	edits  []edit
-	spared bool // by the chaos: nothing breaks without it, and the docs say why
-	tests  string
-	folder string // of the package, from here; "" this one
+	tests  string // that find it, "" the chaos
+	folder string // of the package whose tests do, from here; "" this one
 }
 
 type edit struct{ file, before, after string }
@@ -55,9 +54,6 @@ var rules = []rule{
 	}},
 	{name: "of the workers' counts the most is taken, of the reports the least", edits: []edit{{
 		"ghosts.go", "bound := uint32(sub(uint64(x.most), least))", "bound := uint32(sub(uint64(atWorkers), inUse))",
-	}}},
-	{name: "workers' counts bound those that were silent through the window", edits: []edit{{
-		"ghosts.go", "if x.samples == 0 || x.members != members || now < begins {", "if x.samples == 0 || now < begins {",
 	}}},
 
 	// Messages.
@@ -94,20 +90,17 @@ var rules = []rule{
 	{name: "a new ledger takes over what gateways show to hold", edits: []edit{{
 		"ledger.go", "\t\th.held = r.Slots\n\t\tif !ours {\n\t\t\th.heldFloor = max(h.heldFloor, r.Slots)\n\t\t}\n", "",
 	}}},
-	{name: "a lease of another leader, however late, isn't this ledger's", edits: []edit{{
-		"ledger.go", "current := u.Term == l.term && u.Lease == g.lease", "current := u.Lease == g.lease",
-	}}},
-	{name: "the floors of who was granted some by a ledger before stay debited", edits: []edit{{
+	{name: "the floors of who was granted some by a ledger before stay debited", tests: ".", edits: []edit{{
 		"ghosts.go", "\tif unknownFloors {\n\t\tbound += uint64(p.floors(l.admission))\n\t}\n", "\t_ = unknownFloors\n",
 	}}},
 
 	// Clocks.
-	{name: "durations have a margin for clocks", spared: true, edits: []edit{
+	{name: "durations have a margin for clocks", tests: ".", edits: []edit{
 		{"ledger.go", "return d.Nanoseconds() + d.Nanoseconds()/clockMargin", "return d.Nanoseconds()"},
 		{"lease.go", "return n - n/clockMargin", "return n"},
 	}},
-	{name: "leases count from the sending of the batch", edits: []edit{{
-		"chaos_test.go", "g.lease.Install(leases, g.nonce, sequence, sent)", "g.lease.Install(leases, g.nonce, sequence, c.clock(g))",
+	{name: "leases count from the sending of the batch", folder: "../../filter/admission", edits: []edit{{
+		"courier.go", "g.install.header, g.install.sent = header, sent", "g.install.header, g.install.sent = header, now",
 	}}},
 	{name: "credit is what was spent since the process began", tests: "TestRatesHoldWhateverIsLostOrLate", edits: []edit{{
 		"tenants.go", "d.held = max(d.held, d.granted)", "d.held = d.granted",
@@ -164,10 +157,10 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 			case r.folder != "" || r.tests != "":
 				t.Logf("found: %v, by %s", err != nil, failed(out))
 			default:
-				t.Logf("%d runs break", broken)
+				t.Logf("%d of the runs break", broken)
 			}
-			if (err == nil) != r.spared {
-				t.Errorf("found without it: %v, want %v\n%.2000s", err != nil, !r.spared, out)
+			if err == nil {
+				t.Errorf("nothing is found without it\n%.2000s", out)
 			}
 		})
 	}
