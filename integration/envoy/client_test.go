@@ -229,9 +229,12 @@ func (l *load) note(a *answer) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.examples) < 5 {
+	if a.before != nil || a.after != nil { // there are few of these
+		l.examples = append([]string{a.err().Error()}, l.examples...)
+	} else if len(l.examples) < 5 {
 		l.examples = append(l.examples, a.err().Error())
 	}
+	l.examples = l.examples[:min(len(l.examples), 5)]
 }
 
 // failedBefore counts errors that a client saw before response headers: broken
