@@ -1,6 +1,11 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/table"
+)
 
 func TestRealPromptsAreFoundInFewPages(t *testing.T) {
 	f := measureFigures(1500, map[int]int{3: 40_000}, 20_000)
@@ -17,5 +22,26 @@ func TestRealPromptsAreFoundInFewPages(t *testing.T) {
 		if h.Entries+int(h.Dropped) != 20_000 || h.Complete != 1 || (h.SetBytes > 0) != (h.Holders > 6) {
 			t.Errorf("%+v", h)
 		}
+	}
+}
+
+func TestPromptsThatAreLookedUpFollowWhatTheTableKnows(t *testing.T) {
+	w := newPrompts(lookupTalks[0], 20_000)
+	if len(w.entries) != 20_000 || len(w.lookups) != bodies {
+		t.Fatalf("%d entries, %d lookups", len(w.entries), len(w.lookups))
+	}
+	known, found, seen := w.known(), 0, map[string]bool{}
+	for _, body := range w.lookups[:500] {
+		_, longest := w.oracle(known, body)
+		if longest*fingerprint.UnitTokens > 1000 {
+			found++
+		}
+		seen[string(body)] = true
+	}
+	if found < 450 || len(seen) != 500 {
+		t.Errorf("%d of 500 prompts are known beyond 1,000 tokens, %d are different", found, len(seen))
+	}
+	if w.bits != sizeClass(20_000) || !table.ValidBits(w.bits) {
+		t.Errorf("%d bits", w.bits)
 	}
 }

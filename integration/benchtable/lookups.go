@@ -139,38 +139,78 @@ func (s *session) say(rng *rand.Rand, mean int) {
 	s.ends = append(s.ends, len(s.tokens))
 }
 
-// measureLookups plays conversations against a table that follows, and counts
-// what looking their prompts up takes.
-func measureLookups(t talks, requests int) lookupFigures {
-	rng := rand.New(rand.NewPCG(42, 7))
-	p := newLookupPool(t.workers)
-	systems := make([]session, t.tenants)
-	weights := make([]float64, t.tenants)
+// player plays conversations against a table that follows.
+type player struct {
+	talks
+	rng     *rand.Rand
+	pool    *lookupPool
+	systems []session
+	weights []float64 // of the systems, added up
+	most    int       // conversations at once
+	open    []*session
+	asked   uint64
+}
+
+func newPlayer(t talks, most int) *player {
+	p := &player{talks: t, rng: rand.New(rand.NewPCG(42, 7)), pool: newLookupPool(t.workers), systems: make([]session, t.tenants), weights: make([]float64, t.tenants), most: most}
 	total := 0.0
-	for i := range systems {
-		systems[i].say(rng, t.system)
+	for i := range p.systems {
+		p.systems[i].say(p.rng, t.system)
 		total += math.Pow(float64(i+1), -t.zipf)
-		weights[i] = total
+		p.weights[i] = total
 	}
-	var open []*session
+	return p
+}
+
+// next is the conversation that goes on, with its next question asked; fresh: it is its first.
+func (p *player) next() (s *session, fresh bool) {
+	if len(p.open) < p.most {
+		k, _ := slices.BinarySearch(p.weights, p.rng.Float64()*p.weights[len(p.weights)-1])
+		s = &session{tokens: slices.Clone(p.systems[k].tokens), ends: slices.Clone(p.systems[k].ends), turns: p.minTurns + p.rng.IntN(p.maxTurns-p.minTurns+1)}
+		p.open = append(p.open, s)
+	} else {
+		s = p.open[p.rng.IntN(len(p.open))]
+	}
+	fresh = len(s.ends) == 1
+	s.say(p.rng, p.user)
+	return s, fresh
+}
+
+// answer lets a worker answer, mostly the one of the longest match, and tells the table.
+func (p *player) answer(s *session, path []fingerprint.Checkpoint, matches []table.Match) {
+	ref := uint16(1 + p.rng.IntN(p.workers))
+	if len(matches) > 0 && p.rng.Float64() >= p.spread {
+		ref = matches[0].Ref
+	}
+	request := index.RequestID{Gateway: 1, ID: p.asked}
+	p.asked++
+	p.pool.index.Dispatch(index.Dispatch{Request: request, Chosen: ref, PromptUnits: uint32(len(s.tokens) / 16), Path: path}, p.pool.now)
+	p.pool.index.Done(index.Done{Request: request, Served: ref, Outcome: index.Complete, CachedTokens: -1, PromptTokens: -1, OutputTokens: -1}, p.pool.now)
+	p.pool.publish()
+	s.say(p.rng, p.talks.answer)
+	if s.turns--; s.turns == 0 {
+		p.open = slices.DeleteFunc(p.open, func(o *session) bool { return o == s })
+	}
+}
+
+// find looks a prompt up as the module does.
+func (p *lookupPool) find(path []fingerprint.Checkpoint, budget int) []table.Match {
+	return p.lookup.Find(path, func(page uint32) table.Page { return p.pages[page] }, budget, nil)
+}
+
+// measureLookups plays conversations and counts what looking their prompts up takes.
+func measureLookups(t talks, requests int) lookupFigures {
+	play := newPlayer(t, 60)
+	p := play.pool
 	f := lookupFigures{Workload: t.name}
 	var gets, followUp, first []int
 	checkpoints, all := 0, 0
 	for n := range requests {
 		p.now = p.now.Add(40 * time.Millisecond)
-		var s *session
-		if len(open) < 60 {
-			k, _ := slices.BinarySearch(weights, rng.Float64()*total)
-			s = &session{tokens: slices.Clone(systems[k].tokens), ends: slices.Clone(systems[k].ends), turns: t.minTurns + rng.IntN(t.maxTurns-t.minTurns+1)}
-			open = append(open, s)
-		} else {
-			s = open[rng.IntN(len(open))]
-		}
-		fresh := len(s.ends) == 1
-		s.say(rng, t.user)
+		s, fresh := play.next()
 		path := slices.Clone(s.path())
 		best, deepest := p.longest(path)
-		matches := p.lookup.Find(path, func(page uint32) table.Page { return p.pages[page] }, lookupBudget, nil)
+		matches := p.find(path, lookupBudget)
 		if n >= requests/5 {
 			f.Lookups++
 			checkpoints += len(path)
@@ -186,20 +226,10 @@ func measureLookups(t talks, requests int) lookupFigures {
 			if sameMatches(matches, best) {
 				f.Same++
 			}
-			p.lookup.Find(path, func(page uint32) table.Page { return p.pages[page] }, fingerprint.MaxCheckpoints, nil)
+			p.find(path, fingerprint.MaxCheckpoints)
 			all += p.lookup.Gets()
 		}
-		ref := uint16(1 + rng.IntN(t.workers))
-		if len(matches) > 0 && rng.Float64() >= t.spread {
-			ref = matches[0].Ref
-		}
-		p.index.Dispatch(index.Dispatch{Request: index.RequestID{Gateway: 1, ID: uint64(n)}, Chosen: ref, PromptUnits: uint32(len(s.tokens) / 16), Path: path}, p.now)
-		p.index.Done(index.Done{Request: index.RequestID{Gateway: 1, ID: uint64(n)}, Served: ref, Outcome: index.Complete, CachedTokens: -1, PromptTokens: -1, OutputTokens: -1}, p.now)
-		p.publish()
-		s.say(rng, t.answer)
-		if s.turns--; s.turns == 0 {
-			open = slices.DeleteFunc(open, func(o *session) bool { return o == s })
-		}
+		play.answer(s, path, matches)
 	}
 	f.GetsP50, f.GetsP90, f.GetsMean = quantile(gets, 50), quantile(gets, 90), mean(gets)
 	f.GetsFollowUp, f.GetsFirst = quantile(followUp, 50), quantile(first, 50)

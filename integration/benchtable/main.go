@@ -11,6 +11,10 @@
 // request is answered by the module itself, so that no upstream is in the
 // figures.
 //
+// -prompts chat looks up what real conversations ask next, which is what the
+// budget of a lookup (40 us) is for; mixed, the default, is harder: a third of it
+// is unknown or long and new.
+//
 // With -figures no host is started: it tells what lookups of real prompts cost in
 // pages, how many tokens a table covers for its size, and what a million entries
 // take, as JSON.
@@ -48,6 +52,16 @@ type options struct {
 	Rounds   int           // times that everything is measured
 	Envoy    string        // version
 	Figures  bool          // no hosts: figures of the table itself
+	Prompts  string        // what is looked up: mixed, chat or agents
+}
+
+const promptsMixed = "mixed"
+
+// kindsOfPrompts make the workload of a table size.
+var kindsOfPrompts = map[string]func(entries int) *workload{
+	promptsMixed: newWorkload,
+	"chat":       func(n int) *workload { return newPrompts(lookupTalks[0], n) },
+	"agents":     func(n int) *workload { return newPrompts(lookupTalks[3], n) },
 }
 
 func parse(args []string, progress io.Writer) (o options, jsonFile string, err error) {
@@ -64,6 +78,7 @@ func parse(args []string, progress io.Writer) (o options, jsonFile string, err e
 	flags.IntVar(&o.Rounds, "rounds", 2, "times that everything is measured, both ways in turn; the least of each time counts")
 	flags.StringVar(&o.Envoy, "envoy", "1.40.0", "version of Envoy")
 	flags.BoolVar(&o.Figures, "figures", false, "print page gets of real prompts, tokens covered per MB and the size of a million entries as JSON, and nothing else")
+	flags.StringVar(&o.Prompts, "prompts", promptsMixed, "what is looked up: mixed (a third unknown or long and new), or the next turns of conversations that the table follows: chat (3,500 tokens), agents (up to 40 turns)")
 	flags.StringVar(&jsonFile, "json", "", "write the figures to this `file` too (- for standard output)")
 	if err := flags.Parse(args); err != nil {
 		return o, "", err
@@ -77,6 +92,9 @@ func parse(args []string, progress io.Writer) (o options, jsonFile string, err e
 		if h != hostWazero && h != hostEnvoy {
 			err = fmt.Errorf("-hosts: %q is neither wazero nor envoy", h)
 		}
+	}
+	if _, ok := kindsOfPrompts[o.Prompts]; !ok {
+		err = errors.Join(err, fmt.Errorf("-prompts: %q is neither mixed, chat nor agents", o.Prompts))
 	}
 	var vmErr, entryErr error
 	o.VMs, vmErr = numbers("-vms", *vms, 1, 64)
@@ -164,7 +182,7 @@ func compare(ctx context.Context, o options, jsonFile string, out, progress io.W
 	defer b.close()
 	loads := map[int]*workload{}
 	for _, entries := range o.Entries {
-		loads[entries] = newWorkload(entries)
+		loads[entries] = kindsOfPrompts[o.Prompts](entries)
 	}
 	cells, err := measureAll(ctx, o, b, loads, progress)
 	if len(cells) == 0 {

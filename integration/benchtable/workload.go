@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/warmpath/warmpath/shared/table"
 )
@@ -57,7 +58,7 @@ func newWorkload(n int) *workload {
 		conversations = append(conversations, c)
 	}
 	w.entries = w.entries[:n]
-	slices.SortFunc(w.entries, func(a, b table.Entry) int { return cmp.Compare(a.Fingerprint, b.Fingerprint) })
+	slices.SortFunc(w.entries, byFingerprint)
 	for range bodies {
 		var prompt []checkpoint
 		switch kind := w.rng.IntN(100); {
@@ -72,6 +73,43 @@ func newWorkload(n int) *workload {
 	}
 	return w
 }
+
+// newPrompts makes a table of n entries in which conversations of a kind are, and looks up what is
+// said next in them: real prompts, of which every one is new and its conversation known.
+func newPrompts(t talks, n int) *workload {
+	w := &workload{size: n, bits: sizeClass(n), rng: rand.New(rand.NewPCG(uint64(n), 7))}
+	p := newPlayer(t, 1000)
+	for range 6000 {
+		p.pool.now = p.pool.now.Add(40 * time.Millisecond)
+		s, _ := p.next()
+		path := slices.Clone(s.path())
+		p.answer(s, path, p.pool.find(path, lookupBudget))
+	}
+	for fp, holders := range p.pool.truth {
+		e := table.Entry{Fingerprint: fp}
+		copy(e.Refs[:], holders)
+		w.entries = append(w.entries, e)
+	}
+	slices.SortFunc(w.entries, byFingerprint)
+	w.entries = w.entries[:min(n, len(w.entries))]
+	for len(w.entries) < n {
+		w.entries = append(w.entries, table.Entry{Fingerprint: w.rng.Uint64() | 1, Refs: w.refs(1)})
+	}
+	slices.SortFunc(w.entries, byFingerprint)
+	for range bodies {
+		s := *p.open[w.rng.IntN(len(p.open))]
+		s.tokens, s.ends = slices.Clone(s.tokens), slices.Clone(s.ends)
+		s.say(w.rng, t.user)
+		var prompt []checkpoint
+		for _, c := range s.path() {
+			prompt = append(prompt, checkpoint{c.Fingerprint, c.End, c.TurnEnd})
+		}
+		w.lookups = append(w.lookups, encodePrompt(prompt))
+	}
+	return w
+}
+
+func byFingerprint(a, b table.Entry) int { return cmp.Compare(a.Fingerprint, b.Fingerprint) }
 
 // sizeClass is the control service's choice: a page is three quarters full at
 // most, on average.
@@ -161,7 +199,7 @@ func (w *workload) someChanges(n int) []byte {
 		w.added = append(w.added, fp)
 		out = append(out, table.Entry{Fingerprint: fp, Refs: w.refs(1)})
 	}
-	slices.SortFunc(out, func(a, b table.Entry) int { return cmp.Compare(a.Fingerprint, b.Fingerprint) })
+	slices.SortFunc(out, byFingerprint)
 	return encodeEntries(out)
 }
 
