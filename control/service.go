@@ -555,8 +555,14 @@ func (s *Service) ResetIndex() {
 	s.table.Clear(time.Now())
 }
 
+// workerSpec is what the index needs to know of a worker. An engine that keeps no
+// prefixes has a cache of no size, however large its memory is.
 func workerSpec(w discovery.Worker) index.WorkerSpec {
-	return index.WorkerSpec{Ref: w.Ref, Pool: w.Pool, CapacityTokens: w.CapacityTokens, CapacityAssumed: w.CapacityAssumed, BlockTokens: w.BlockTokens, PrefillRate: w.PrefillTokensPerSecond}
+	spec := index.WorkerSpec{Ref: w.Ref, Pool: w.Pool, CapacityTokens: w.CapacityTokens, CapacityAssumed: w.CapacityAssumed, BlockTokens: w.BlockTokens, PrefillRate: w.PrefillTokensPerSecond}
+	if w.CachingOff {
+		spec.CapacityTokens, spec.CapacityAssumed = 0, false
+	}
+	return spec
 }
 
 func poolsOf(specs []discovery.Spec) []string {

@@ -207,3 +207,30 @@ func TestAnEngineWithoutMetricsHasARateToo(t *testing.T) {
 		}
 	})
 }
+
+// An engine whose metrics say that it keeps no prefixes holds none, whatever
+// requests imply; that it names no cached tokens either proves nothing.
+func TestAnEngineWithoutAPrefixCacheHoldsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEngines(alpha, beta)
+		b, g := serving(t, e, Config{Workers: specs(alpha, beta)})
+		ref, path := g.refOf(alpha), prompt("system", "user")
+		g.ask(ref, path, 0, -1)
+		settle()
+		if w := b.worker(alpha); w.Entries == 0 {
+			t.Fatal("nothing is predicted of an engine that says nothing of its cache")
+		}
+		e.measure(alpha, "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\",enable_prefix_caching=\"False\"} 1\n")
+		time.Sleep(2 * time.Second)
+		settle()
+		g.ask(ref, path, 0, -1)
+		settle()
+		if w := b.worker(alpha); w.Entries != 0 || len(w.Degraded) != 1 || !strings.HasPrefix(w.Degraded[0], "prefix caching is off") {
+			t.Errorf("%d entries, %q", w.Entries, w.Degraded)
+		}
+		g.catchUp()
+		if got := g.holders(path[len(path)-1].Fingerprint); len(got) != 0 {
+			t.Errorf("gateways hear of %v", got)
+		}
+	})
+}

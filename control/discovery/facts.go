@@ -22,9 +22,9 @@ func (f *Fleet) learn(w *worker, told Facts) bool {
 		return false
 	}
 	w.facts = told
-	was := w.Spec
+	was, off := w.Spec, w.CachingOff
 	w.fill()
-	if w.Spec == was {
+	if w.Spec == was && w.CachingOff == off {
 		return false
 	}
 	if w.Ref != 0 {

@@ -293,7 +293,7 @@ func (n *naive) after(parent uint64) (out []uint64) {
 
 func TestAMapAgreesWithPlainSetsWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		size := rapid.SampledFrom([]int{1, 5, 16, 24, 32, 100, 256}).Draw(t, "block size")
+		size := rapid.SampledFrom([]int{1, 5, 16, 24, 32, 100, 256, 1024}).Draw(t, "block size")
 		held := newLedger()
 		m := NewMap(Config{Pool: "pool"}, held)
 		var n naive
