@@ -67,7 +67,7 @@ func TestEachClassHasItsDeadline(t *testing.T) {
 	}
 	for passed := time.Duration(0); passed <= 9*time.Second; passed += 100 * time.Millisecond {
 		for class, r := range waiting {
-			deadline := []time.Duration{2, 4, 8}[class] * time.Second
+			deadline := []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}[class]
 			if over := passed >= deadline; over != r.over || over && r.refused != quota.QueueTimeout {
 				t.Fatalf("class %d after %v: over %v, refused with %v; it may wait %v", class, passed, r.over, r.refused, deadline)
 			}
