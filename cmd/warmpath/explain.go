@@ -36,8 +36,9 @@ judged by (or why it was left out), and the choice. Nothing is sent anywhere els
 nothing changes.
 
 What a gateway knows beyond this is its own: requests that it has sent since its last
-report, and workers that have just failed there. A rule that looks at a part of the
-workers draws here by --seed and there anew for every request; where the draw matters,
+report, and workers that have just failed there. --sent ADDRESS=AGO adds one with the
+same prompt that the gateway itself sent to a worker a moment ago. A rule that looks at a
+part of the workers draws here by --seed and there anew for every request; where the draw matters,
 "chosen" says how many of 200 draws choose each worker.
 
 --save keeps all that was asked for in a file, to explain the same moment later or
@@ -80,6 +81,7 @@ elsewhere with --snapshot: any request, not only this one.`,
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the bearer token")
 	f.StringVar(&o.pool, "pool", "", "pool to route in; default: the one that serves the body's model")
 	f.StringVar(&o.session, "session", "", "value of the session header; default: prompt_cache_key or user of the body")
+	f.StringVar(&o.sent, "sent", "", "`ADDRESS=AGO`: decide as a gateway that itself sent the same prompt to that worker so long ago, such as 10.0.0.5:8000=40ms (it remembers for 2s)")
 	f.Uint64Var(&o.seed, "seed", 1, "of what the rule draws by chance")
 	f.DurationVar(&o.control.timeout, "timeout", 30*time.Second, "end of one call to the control service")
 	f.StringVar(&o.save, "save", "", "keep table, workers, loads, policy and vocabularies in this `file` (zip)")
@@ -94,6 +96,7 @@ type explainOptions struct {
 	pool, session  string
 	seed           uint64
 	save, snapshot string
+	sent           string // ADDRESS=AGO
 }
 
 func readRequest(cmd *cobra.Command, file string) ([]byte, error) {
@@ -179,8 +182,9 @@ type explainedWorker struct {
 	FreeTokens     int             `json:"free_tokens"`
 	TailSeconds    float64         `json:"tail_age_seconds"`
 	RecentTokens   float64         `json:"recent_tokens"`
-	CacheSeconds   float64         `json:"cache_age_seconds"` // since its cache was empty; 0 not known
-	Home           bool            `json:"home"`              // of the prompt's hot prefix
+	CacheSeconds   float64         `json:"cache_age_seconds"`          // since its cache was empty; 0 not known
+	Home           bool            `json:"home"`                       // of the prompt's hot prefix
+	SentSeconds    float64         `json:"sent_age_seconds,omitempty"` // since this gateway itself sent the prompt there, see --sent
 	AgeSeconds     float64         `json:"report_age_seconds"`
 	Cost           *explainedCost  `json:"cost_seconds,omitempty"`
 	Score          *explainedScore `json:"score,omitempty"`
@@ -257,6 +261,13 @@ func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptio
 	}
 	if err := snapshot.fetchPages(cmd.Context(), host, r.Checkpoints); err != nil {
 		return nil, err
+	}
+	if o.sent != "" {
+		address, text, _ := strings.Cut(o.sent, "=")
+		ago, err := time.ParseDuration(text)
+		if err != nil || ago < 0 || !in.Sent(&r, in.Fleet.RefOf(address), ago, now) {
+			return nil, fmt.Errorf("--sent %q: give the address of a worker of the pool and how long ago, such as 10.0.0.5:8000=40ms", o.sent)
+		}
 	}
 	if o.save != "" {
 		if err := snapshot.fetchAllPages(cmd.Context(), host); err != nil {
@@ -353,7 +364,7 @@ func explainWorker(rule policy.Name, w *route.Worker, c *route.Candidate) explai
 		InFlight: c.InFlight, UncachedTokens: c.UncachedTokens,
 		PrefillRate: w.PrefillRate, DecodeSeconds: w.DecodeSeconds,
 		FreeTokens: w.FreeTokens, TailSeconds: w.TailAge.Seconds(), RecentTokens: w.RecentTokens, AgeSeconds: -1,
-		CacheSeconds: w.CacheAge.Seconds(), Home: c.Home,
+		CacheSeconds: w.CacheAge.Seconds(), Home: c.Home, SentSeconds: c.SentAgo.Seconds(),
 	}
 	if c.Age >= 0 {
 		e.AgeSeconds = c.Age.Seconds()

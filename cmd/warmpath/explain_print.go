@@ -171,6 +171,9 @@ func (e *explanation) remarks(w *explainedWorker) (all []string) {
 	if w.Home {
 		all = append(all, "home of its hot prefix")
 	}
+	if w.SentSeconds > 0 {
+		all = append(all, fmt.Sprintf("our own dispatch %.0f ms ago", 1000*w.SentSeconds))
+	}
 	if young := w.CacheSeconds > 0 && w.CacheSeconds < e.ramp.Seconds(); young && e.Rule == "cost" {
 		all = append(all, fmt.Sprintf("its cache was empty %.1f s ago, so it is priced by the time to the first token", w.CacheSeconds))
 	}

@@ -137,6 +137,14 @@ func TestExplainDecidesAsAGatewayWould(t *testing.T) {
 			t.Errorf("%d tokens are found in an empty table", c.Tokens)
 		}
 	}
+	// A gateway that has just sent the same prompt to one of them itself doesn't wait for the table.
+	code, out, errs := warmpath(append([]string{"explain", "--sent", addresses[2] + "=40ms"}, args...)...)
+	if code != 0 || !strings.Contains(out, "our own dispatch 40 ms ago") || !strings.Contains(out, "best    "+addresses[2]+", ") {
+		t.Errorf("exit %d, %s\n%s", code, errs, out)
+	}
+	if code, _, errs := warmpath(append([]string{"explain", "--sent", "10.9.9.9:1=40ms"}, args...)...); code == 0 || !strings.Contains(errs, "give the address of a worker") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
 	var holder string
 	var ref uint16
 	for _, w := range s.Status().Workers {
@@ -174,7 +182,7 @@ func TestExplainDecidesAsAGatewayWould(t *testing.T) {
 			t.Errorf("no draw of %d has its cost: %+v", e.Draws, w)
 		}
 	}
-	code, out, errs := warmpath(append([]string{"explain"}, args...)...)
+	code, out, errs = warmpath(append([]string{"explain"}, args...)...)
 	if code != 0 || !strings.Contains(out, "why     cost: the request costs the least there") || !strings.Contains(out, "for its uncached tokens (miss)") {
 		t.Errorf("exit %d, %s: no reason in words\n%s", code, errs, out)
 	}

@@ -4,8 +4,10 @@ package fleet
 
 import (
 	"math/bits"
+	"time"
 
 	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/predicted"
 	"github.com/warmpath/warmpath/shared/table"
 )
 
@@ -21,6 +23,11 @@ func (f *Fleet) PoolNamed(name string) *Pool {
 
 // Pools are all pools, in the order of the policy.
 func (f *Fleet) Pools() []*Pool { return f.pools }
+
+// Remember makes this gateway one that sent a prompt to ref so long ago, and nothing since.
+func (f *Fleet) Remember(ref uint16, checkpoints []fingerprint.Checkpoint, ago time.Duration, now int64) {
+	f.sent.memory.Add(&predicted.Dispatch{ID: 1, Ref: ref, Sent: now - int64(ago)}, checkpoints, 0)
+}
 
 // Holders are the workers that the table names for a checkpoint, inline ones
 // first; found is false when it has no entry.

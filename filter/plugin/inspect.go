@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"time"
+
 	"github.com/warmpath/warmpath/filter/body"
 	"github.com/warmpath/warmpath/filter/config"
 	"github.com/warmpath/warmpath/filter/fleet"
@@ -79,6 +81,17 @@ func (i *Inspector) Read(raw []byte, endpoint body.Endpoint, pool, session strin
 	}
 	r.Reason, r.Tokens, r.Checkpoints = r.prompt.reason, r.prompt.tokens, r.prompt.checkpoints
 	return r
+}
+
+// Sent makes the inspector a gateway that sent all of the prompt to ref itself, so long ago. It
+// answers false for a worker that isn't there.
+func (i *Inspector) Sent(r *Reading, ref uint16, ago time.Duration, now int64) bool {
+	i.Fleet.Refresh(now)
+	if i.Fleet.AddressOf(ref) == "" {
+		return false
+	}
+	i.Fleet.Remember(ref, r.Checkpoints, ago, now)
+	return true
 }
 
 // Decide chooses. The decision is valid until the next one.

@@ -6,8 +6,8 @@ import (
 	"github.com/warmpath/warmpath/sim/engine"
 )
 
-// saturation holds what "warmpath sim saturation NAME --seeds 1" found, in
-// requests/s, with the engine h200Pair and the default delays. What goes wrong
+// saturation holds what "warmpath sim saturation NAME --seeds 1-5" found, in
+// requests/s, with the engine h200Pair. What goes wrong
 // in mishaps goes wrong in seed-16, so its saturation is the yardstick there.
 var saturation = map[string]float64{
 	"seed-16":               149,
@@ -18,16 +18,16 @@ var saturation = map[string]float64{
 	"hot-prefix-copied":     149,
 	"hot-prefix-copied-30":  149,
 	"hot-prefix-copied-15":  149,
-	"tight-16":              82,
-	"zipf-32":               128,
-	"one-tenant":            152,
-	"agents":                96,
+	"tight-16":              84.4,
+	"zipf-32":               131.8,
+	"one-tenant":            120.4,
+	"agents":                101.8,
 	"documents":             19.3,
 	"bursts":                127,
 	"mooncake-conversation": 7.7,
 	"mooncake-synthetic":    8.8,
 	"pinned":                81,
-	"fan-out":               125,
+	"fan-out":               125.5,
 }
 
 // Scenarios lists the built-in ones.
