@@ -254,3 +254,29 @@ func TestADryRunSaysWhatWouldChangeAndChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestADryRunAtAnyReplicaKnowsWhatTheLeaderSaw(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := startReplicas(t, 3, newEngines(alpha), Config{Workers: specs(alpha)})
+		if code, answer := r.put(r.all[0], "/v1/policy", quotaPolicy); code != http.StatusOK {
+			t.Fatalf("%d %s", code, answer)
+		}
+		leader := r.settle()
+		one := &renewer{b: leader.bench, name: "one", nonce: 1, inUse: 6}
+		renewAll(one, one)
+		for _, b := range r.all {
+			change, err := b.s.PutQuota([]byte("pools: {default: {slots: 2}}\ntenants: {acme: {concurrency: 3}, nova: {concurrency: 1}}"), true)
+			if err != nil || change.Effect == nil {
+				t.Fatal(change, err)
+			}
+			e := change.Effect
+			if e.Problem != "" || e.Seconds < 3 || len(e.Classes) != 1 || e.Classes[0].Pool != "default" || e.Classes[0].Class != "p0" ||
+				e.Classes[0].Asked != 6 || e.Classes[0].WasShort != 0 || !e.Classes[0].Enforced || e.Classes[0].Short == 0 {
+				t.Errorf("leader: %v: %+v", b == leader, e)
+			}
+			if diff := cmp.Diff([]string{"nova"}, e.Unknown); diff != "" {
+				t.Error(diff)
+			}
+		}
+	})
+}

@@ -361,6 +361,31 @@ func TestTheEnginesCounterTeachesTheRate(t *testing.T) {
 	}
 }
 
+// TestACounterThatMovesSlowlyTeachesNothing: an engine that has one prompt to compute counts that one
+// in a second, whatever it could do. A stream that others wait for does show it.
+func TestACounterThatMovesSlowlyTeachesNothing(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 100, PrefillAhead: time.Second, QueueWait: [classes]time.Duration{p1: time.Hour}}, false)
+	p.gate.prefill.rate = 20_000
+	done := 1000.0
+	for range 20 { // a prompt of 4,000 tokens a second
+		one := p.comes(p1, 0, 4000)
+		p.observe(Load{Running: 1, PromptTokens: done})
+		p.now = p.now.Add(time.Second)
+		done += 4000
+		p.observe(Load{Running: 1, PromptTokens: done})
+		p.leaves(one)
+	}
+	if r := p.gate.prefill.rate; r != 20_000 {
+		t.Errorf("the counter of an engine that was idle most of the time brought the rate down to %v", r)
+	}
+	first := p.comes(p1, 0, 15_000)
+	p.comes(p1, 0, 15_000) // waits for it
+	p.now = p.now.Add(1500 * time.Millisecond)
+	if p.gate.answers(first, true, p.now); p.gate.prefill.rate != 19_000 {
+		t.Errorf("%v after a stream that took twice as long, with another one waiting", p.gate.prefill.rate)
+	}
+}
+
 func TestShortPromptsTeachNoRate(t *testing.T) {
 	p := newPlay(t, Limits{}, false)
 	one := p.comes(p1, 0, 30)
