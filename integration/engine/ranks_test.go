@@ -51,15 +51,17 @@ func TestRanksBehindOnePort(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		ranks int
+		start func(*rig)
 		body  func(*rig)
 	}{
-		{"ranks-as-one", 0, ranksAsOne},
-		{"ranks", p.Ranks, ranksByHeader},
+		{"ranks-as-one", 0, startGateway, ranksAsOne},
+		{"ranks", p.Ranks, startGateway, ranksByHeader},
+		{"ranks-envoy", p.Ranks, startEnvoy, ranksByHeader},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &rig{t: t, front: c.name, workers: []*worker{w}, ranks: c.ranks}
 			r.startControl()
-			startGateway(r)
+			c.start(r)
 			r.waitExact()
 			c.body(r)
 		})
