@@ -22,10 +22,10 @@ var saturation = map[string]float64{
 	"zipf-32":               131.8,
 	"one-tenant":            120.4,
 	"agents":                101.8,
-	"documents":             19.3,
+	"documents":             17.7,
 	"bursts":                127,
 	"mooncake-conversation": 7.7,
-	"mooncake-synthetic":    8.8,
+	"mooncake-synthetic":    8.5,
 	"pinned":                81,
 	"fan-out":               125.5,
 }
