@@ -40,7 +40,7 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 		s.announceRank(d)
 	}
 	line := append(vm.line[:0], "hit="...)
-	line = strconv.AppendUint(line, uint64(d.HeldTokens), 10)
+	line = strconv.AppendUint(line, uint64(s.heldTokens), 10)
 	line = append(line, '/')
 	line = strconv.AppendUint(line, uint64(s.promptTokens), 10)
 	line = append(line, " w="...)

@@ -109,6 +109,10 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	}
 	s.predictedTokens, s.heldTokens = clamp32(d.MatchedTokens), clamp32(d.HeldTokens)
 	sentAgo := vm.lookAtSent(d.Best)
+	if sentAgo > 0 {
+		// What is only on its way there it may have, or not yet, or at another rank.
+		s.heldTokens = min(s.heldTokens, vm.known*fingerprint.UnitTokens)
+	}
 	if s.reserve(pool, began) {
 		return types.ActionPause
 	}
