@@ -141,9 +141,10 @@ func (f *Fleet) ForgetSent(id uint64, cell uint8) {
 	}
 }
 
-// changeSent writes a cell anew: the records that are young but for one, and what add appends. read
-// tells that the value at hand is the cell's, and likely the newest. A sibling that writes at the
-// same time wins once; a record that is lost costs a prompt computed twice.
+// changeSent writes a cell anew: the records that are young but for one, of those the last that leave
+// room for another one, and what add appends. read tells that the value at hand is the cell's, and
+// likely the newest. A sibling that writes at the same time wins once; a record that is lost costs a
+// prompt computed twice.
 func (f *Fleet) changeSent(cell uint8, read bool, without uint64, add func(b []byte) []byte) {
 	s := &f.sent
 	for range 2 {
@@ -154,17 +155,14 @@ func (f *Fleet) changeSent(cell uint8, read bool, without uint64, add func(b []b
 		// The new value is built behind the old one.
 		old := len(s.value)
 		s.value = wire.BeginSent(s.value)
-		head := len(s.value)
+		left := old // with the header, so what is kept and the new header are no more than that
 		_ = wire.ForEachSent(s.value[:old], func(r *wire.Sent, record []byte, _ int) {
-			if f.young(r) && r.ID != without {
+			if left <= wire.MaxSentBytes-wire.MaxSentRecord && f.young(r) && r.ID != without {
 				s.value = append(s.value, record...)
 			}
+			left -= len(record)
 		})
-		kept := len(s.value)
 		s.value = add(s.value)
-		if over := len(s.value) - old - wire.MaxSentBytes; over > 0 { // the new one alone
-			s.value = append(s.value[:head], s.value[kept:]...)
-		}
 		if abi.SetSharedData(f.Keys.sent[cell], s.value[old:], s.cas) == abi.OK {
 			break
 		}

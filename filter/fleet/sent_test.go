@@ -20,7 +20,8 @@ func textOf(topic, own uint64, shared, n int) (out []fingerprint.Checkpoint) {
 		if end > shared {
 			f += own << 48
 		}
-		out = append(out, fingerprint.Checkpoint{Fingerprint: f * 0x9e3779b97f4a7c15, End: uint32(end)})
+		f *= 0x9e3779b97f4a7c15
+		out = append(out, fingerprint.Checkpoint{Fingerprint: (f ^ f>>32) * 0x9e3779b97f4a7c15, End: uint32(end)})
 	}
 	return out
 }
@@ -96,7 +97,7 @@ func TestWhatFailedIsTakenBackFromTheSiblingsToo(t *testing.T) {
 	}
 }
 
-// TestACellHoldsTheNewest: one that is full begins anew, a damaged one is counted and written over.
+// TestACellHoldsTheNewest: one that is full has room for it, a damaged one is counted and written over.
 func TestACellHoldsTheNewest(t *testing.T) {
 	here, there, _, host := twoVMs(t)
 	for id := range uint64(100) {
@@ -113,6 +114,26 @@ func TestACellHoldsTheNewest(t *testing.T) {
 	here.NoteSent(200, 3, textOf(999, 1, 400, 420), 0, 6720, 11)
 	if got := there.FindSent(textOf(999, 2, 400, 420), 11, 6720, nil, nil); len(got) != 1 || got[0].Ref != 3 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestAFullCellLosesTheOldest: a sibling that looks once in a while finds what came last.
+func TestAFullCellLosesTheOldest(t *testing.T) {
+	here, there, _, host := twoVMs(t)
+	for id := range uint64(100) {
+		here.NoteSent(id+1, 2, textOf(id+1, 1, 400, 420), 0, 6720, 11)
+		if n := len(host.Shared[here.Keys.Sent(11%wire.SentCells)].Value); n > wire.MaxSentBytes {
+			t.Fatalf("a cell of %d bytes", n)
+		}
+		from := max(0, int(id)-8) // 27 checkpoints are 240 bytes
+		if id%7 != 0 {
+			continue
+		}
+		for k := from; k <= int(id); k++ {
+			if got := there.FindSent(textOf(uint64(k)+1, 2, 400, 420), 11, 6720, nil, nil); len(got) != 1 {
+				t.Fatalf("after %d dispatches the one %d before is not found", id+1, int(id)-k)
+			}
+		}
 	}
 }
 

@@ -70,8 +70,10 @@ func (m *Memory) Put(d *Dispatch, checkpoint uint64) {
 			if e.sent < k.sent {
 				return
 			}
-			ready := k.sent + int64(k.ready)*int64(time.Millisecond) - e.sent
-			e.ready = min(e.ready, int32(max(ready, 0)/int64(time.Millisecond)))
+			if e.sent-k.sent < int64(Lifetime) {
+				ready := k.sent + int64(k.ready)*int64(time.Millisecond) - e.sent
+				e.ready = min(e.ready, int32(max(ready, 0)/int64(time.Millisecond)))
+			}
 			*k = e
 			return
 		}
@@ -97,9 +99,14 @@ func (m *Memory) Forget(id uint64) {
 	}
 }
 
-// Find appends the longest prefix of a prompt that was sent to each worker lately.
+// Find appends the longest prefix of a prompt that was sent to each worker lately. A clock that was set
+// back makes it forget everything.
 func (m *Memory) Find(checkpoints []fingerprint.Checkpoint, now int64, out []route.Sent) []route.Sent {
-	if now-m.last >= int64(Lifetime) || m.last == 0 {
+	switch age := now - m.last; {
+	case m.last == 0 || age >= int64(Lifetime):
+		return out
+	case age <= -int64(Lifetime):
+		*m = Memory{}
 		return out
 	}
 	first := len(out)

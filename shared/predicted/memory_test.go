@@ -75,6 +75,39 @@ func TestAFailedDispatchIsForgottenUnlessAnotherWentThere(t *testing.T) {
 	}
 }
 
+// TestWhatIsOverCountsForNothing: sent again long after, a prefix is as new as it was the first time.
+func TestWhatIsOverCountsForNothing(t *testing.T) {
+	var m Memory
+	now := int64(1e18)
+	m.Add(&Dispatch{ID: 7, Ref: 3, Sent: now, Ready: time.Second}, prompt(1, 20, 30), 0)
+	now += int64(Lifetime)
+	m.Add(&Dispatch{ID: 8, Ref: 3, Sent: now, Ready: 700 * time.Millisecond}, prompt(1, 20, 30), 0)
+	if got := m.Find(prompt(1, 20, 30), now, nil); len(got) != 1 || got[0].Ready != 700*time.Millisecond {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestAClockSetBackForgetsAll: entries from the future would count until the clock is there again, and
+// nothing newer could take their places.
+func TestAClockSetBackForgetsAll(t *testing.T) {
+	var m Memory
+	now := int64(1e18)
+	m.Add(&Dispatch{ID: 7, Ref: 3, Sent: now}, prompt(1, 20, 30), 0)
+	now -= int64(time.Hour)
+	if got := m.Find(prompt(1, 20, 30), now, nil); got != nil {
+		t.Errorf("sent an hour from now: %v", got)
+	}
+	m.Add(&Dispatch{ID: 8, Ref: 3, Sent: now}, prompt(1, 20, 30), 0)
+	now += 30 * ms
+	if got := m.Find(prompt(1, 20, 30), now, nil); len(got) != 1 || got[0].Ago != 30*time.Millisecond {
+		t.Errorf("sent since: %v", got)
+	}
+	now += int64(Lifetime)
+	if got := m.Find(prompt(1, 20, 30), now, nil); got != nil {
+		t.Errorf("after its lifetime: %v", got)
+	}
+}
+
 // TestAMemoryEqualsAListOfAll compares with a list that is searched from end to end, as long as
 // there is room for everything.
 func TestAMemoryEqualsAListOfAll(t *testing.T) {

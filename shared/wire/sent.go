@@ -18,6 +18,9 @@ const (
 	sentMagic       = 0x31445057 // "WPD1"
 	sentHeaderBytes = 8
 	sentBytes       = 24
+
+	// MaxSentRecord is the size of the largest record.
+	MaxSentRecord = sentBytes + 8*MaxSentCheckpoints
 )
 
 // Sent is a prompt that a VM has just sent to a worker which had little of it.
@@ -75,6 +78,7 @@ func ForEachSent(b []byte, f func(s *Sent, record []byte, n int)) error {
 	case b[4] != table.Wire:
 		return fault(4, "sent: unknown wire version")
 	}
+	var s Sent
 	for at := sentHeaderBytes; at < len(b); {
 		if len(b)-at < sentBytes {
 			return fault(at, "sent: record cut short")
@@ -84,10 +88,11 @@ func ForEachSent(b []byte, f func(s *Sent, record []byte, n int)) error {
 			return fault(at+22, "sent: more checkpoints than there is room for")
 		}
 		record := b[at : at+sentBytes+8*n]
-		f(&Sent{
+		s = Sent{
 			ID: binary.LittleEndian.Uint64(record), UnixNanos: int64(binary.LittleEndian.Uint64(record[8:])),
 			ReadyMillis: binary.LittleEndian.Uint32(record[16:]), Ref: binary.LittleEndian.Uint16(record[20:]),
-		}, record, n)
+		}
+		f(&s, record, n)
 		at += len(record)
 	}
 	return nil
