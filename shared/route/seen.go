@@ -228,6 +228,7 @@ func (c *chooser) usable(i int, units uint32) int {
 // explain writes one record per worker.
 func (c *chooser) explain() {
 	c.weigh()
+	c.skip = -1 // the bound was of all
 	bound := c.holderBound()
 	for i := range c.view.Workers {
 		w, s := &c.view.Workers[i], &c.d.seen[i]

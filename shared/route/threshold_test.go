@@ -333,3 +333,19 @@ func TestAHotPrefixGetsASecondHomeBeforeItsHolderDrowns(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoWasOverTheBoundIsExplainedSo: the bound is of the mean of all, the chosen one included.
+func TestWhoWasOverTheBoundIsExplainedSo(t *testing.T) {
+	v := fleet(2, policy.Threshold, func(p *policy.Policy) { p.HolderBound = 1.5 })
+	v.worker(1).InFlight, v.worker(2).InFlight = 40, 3
+	v.worker(1).MaxRunning, v.worker(2).MaxRunning = 1000, 1000
+	d := choose(long(holds(1, 4000), holds(2, 2000)), v)
+	if d.Best != 2 || d.Why != WhyNextHolder {
+		t.Fatalf("%d, %v", d.Best, d.Why)
+	}
+	for _, c := range d.Candidates {
+		if want := map[uint16]Left{1: LeftLoad, 2: LeftNot}[c.Ref]; c.Left != want {
+			t.Errorf("worker %d: left %q, want %q", c.Ref, c.Left, want)
+		}
+	}
+}
