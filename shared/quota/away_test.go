@@ -74,3 +74,25 @@ func TestRoundingIsNobodysShare(t *testing.T) {
 		t.Errorf("P0 to P2 have %v of 100", total)
 	}
 }
+
+// TestRoundingStarvesNoClass: of a small pool each gateway has one slot and a half, which is one. Over
+// all gateways the classes have their shares all the same.
+func TestRoundingStarvesNoClass(t *testing.T) {
+	b := newBench(t, `{"classes": {"p0": {"share": 0.6}, "p1": {"share": 0.4}}}`, 12)
+	total := [3]uint32{}
+	for range 4 {
+		total = [3]uint32{}
+		for g := range uint64(8) {
+			grant, ok := b.renew(g+1, ofClass(0, 0, 50), ofClass(1, 0, 50)).Pool(0, b.now)
+			if !ok {
+				t.Fatal("no lease")
+			}
+			for c := range total {
+				total[c] += grant.Class[c].Slots
+			}
+		}
+	}
+	if total[0] < 4 || total[1] < 3 || total[2] != 0 {
+		t.Errorf("P0 to P2 have %v of 12", total)
+	}
+}

@@ -395,15 +395,19 @@ func (l *Ledger) grant(g *gateway, u *wire.Usage, now int64, out []byte) []byte 
 		header.Flags = wire.LeasesLearning
 	}
 	out = wire.AppendLeases(out, &header)
-	live := 0
+	live, before := 0, 0
 	for _, other := range l.gateways {
 		if other.live(now) {
 			live++
+			if other.born < g.born {
+				before++
+			}
 		}
 	}
+	place := (float64(before) + 0.5) / float64(max(live, 1))
 	for i, p := range l.pools {
 		h := &g.pools[i]
-		grant, rate := l.divide(p, i, h, live, now)
+		grant, rate := l.divide(p, i, h, live, place, now)
 		h.granted, h.floor = grant.Total.Slots, grant.Floor
 		if p.capacity.Slots != NoLimit {
 			h.held, h.heldFloor = max(h.held, h.granted), max(h.heldFloor, h.floor)

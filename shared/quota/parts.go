@@ -12,7 +12,9 @@ import (
 // gateways at which their parts are what the class has, by the tenants that wait in them. Of what
 // nobody asks for it gets half by demand and half the same as everybody, so that a request that
 // comes where none was before finds a slot. All of it stays within what the others leave.
-func (l *Ledger) divide(p *pool, at int, h *holding, live int, now int64) (g Grant, rate uint32) {
+//
+// live is the number of gateways that may hold a lease, and place in (0, 1) where this one is among them.
+func (l *Ledger) divide(p *pool, at int, h *holding, live int, place float64, now int64) (g Grant, rate uint32) {
 	g.Total = Part{NoLimit, NoLimit}
 	for c := range g.Class {
 		g.Class[c] = Part{NoLimit, NoLimit}
@@ -55,7 +57,7 @@ func (l *Ledger) divide(p *pool, at int, h *holding, live int, now int64) (g Gra
 		g.Class[c].Slots = min(whole(class[c]), left)
 		left -= g.Class[c].Slots
 	}
-	left = round(&g, &class, left)
+	left = round(&g, &class, left, place)
 	// What is left then is nobody's in particular.
 	if p.shares.Lend > 0 {
 		g.Class[len(class)-1].Slots += left
@@ -64,18 +66,26 @@ func (l *Ledger) divide(p *pool, at int, h *holding, live int, now int64) (g Gra
 	return g, rate
 }
 
-// round gives the slots that rounding left to the classes that were rounded down most, and returns
-// the rest. A class without a part gets none of them: over many gateways they would be a share.
-func round(g *Grant, class *[policy.Classes]float64, left uint32) uint32 {
+// round gives the slots that rounding left to classes that were rounded down, and returns the rest. A
+// class without a part gets none of them: over many gateways they would be a share. Which class it is
+// depends on the gateway's place, so that over all gateways each gets as much as it has lost: were it
+// the one that lost most, it would be the same everywhere, and in a small pool others had nothing.
+func round(g *Grant, class *[policy.Classes]float64, left uint32, place float64) uint32 {
 	for ; left > 0; left-- {
-		most, to := 0.01, -1
+		var lost [policy.Classes]float64
+		sum, last := 0.0, -1
 		for c := range class {
-			if lost := class[c] - float64(g.Class[c].Slots); lost > most {
-				most, to = lost, c
+			if n := class[c] - float64(g.Class[c].Slots); n > 0.01 {
+				lost[c], last = n, c
+				sum += n
 			}
 		}
-		if to < 0 {
+		if last < 0 {
 			break
+		}
+		to, at := 0, place*sum
+		for ; to < last && at >= lost[to]; to++ {
+			at -= lost[to]
 		}
 		g.Class[to].Slots++
 	}
