@@ -121,6 +121,7 @@ func (g *Gate) putShare(p *pool, now int64) *share {
 			Slot: slot, Class: uint8(class), Waiting: uint16(min(q.Len()-int(p.pending[class]), math.MaxUint16)), Queue: g.queue,
 			Weight: uint16(min(q.Weight()*wire.WeightOne, math.MaxUint16)), Start: math.Inf(1), Oldest: q.Oldest().Arrived,
 			Tokens: uint32(min(max(q.Bytes()/bytesPerToken-int64(p.pendingTokens[class]), 0), math.MaxUint32)),
+			Held:   uint16(min(q.Len(), math.MaxUint16)), HeldTokens: uint32(min(q.Bytes()/bytesPerToken, math.MaxUint32)),
 		}
 		if best := q.Best(); best != nil {
 			r.Start = best.Start()

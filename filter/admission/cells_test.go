@@ -21,7 +21,7 @@ func TestStructsAreAsDrawn(t *testing.T) {
 		{"its queues' virtual times", unsafe.Offsetof(poolHead{}.Virtual), 88},
 		{"a share", unsafe.Sizeof(share{}), 56},
 		{"its prefill", unsafe.Offsetof(share{}.Prefill), 40},
-		{"a queue", unsafe.Sizeof(queued{}), 40},
+		{"a queue", unsafe.Sizeof(queued{}), 48},
 		{"its start", unsafe.Offsetof(queued{}.Start), 16},
 		{"a tenant's head", unsafe.Sizeof(tenantHead{}), 104},
 		{"its finish times", unsafe.Offsetof(tenantHead{}.Finish), 72},

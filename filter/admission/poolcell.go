@@ -35,7 +35,7 @@ type limits struct {
 //	offset size
 //	0      152  head
 //	152    56n  shares
-//	       40m  queues
+//	       48m  queues
 type poolCell struct {
 	poolHead
 	Shares []share
@@ -118,17 +118,23 @@ type share struct {
 //	16     8    start of the best in virtual time, f64; +Inf: nobody could use a slot
 //	24     8    arrival of the oldest, unix ns
 //	32     8    when the VM was last woken and had not yet looked, unix ns; 0 not
+//	40     2    requests that wait, those for their tenants' limits included
+//	42     2    0
+//	44     4    tokens of them, by their bytes
 type queued struct {
-	Slot    uint16
-	Class   uint8
-	_       uint8
-	Waiting uint16
-	Weight  uint16
-	Tokens  uint32
-	Queue   uint32
-	Start   float64
-	Oldest  int64
-	Woken   int64
+	Slot       uint16
+	Class      uint8
+	_          uint8
+	Waiting    uint16
+	Weight     uint16
+	Tokens     uint32
+	Queue      uint32
+	Start      float64
+	Oldest     int64
+	Woken      int64
+	Held       uint16
+	_          uint16
+	HeldTokens uint32
 }
 
 // decode reads a cell. An absent or unreadable one is a cell without a lease.

@@ -139,3 +139,25 @@ func TestWhatIsMostlyCachedIsCheap(t *testing.T) {
 		stop()
 	}
 }
+
+// TestWhoWaitsForItsTenantIsInTheBound: in all VMs, too; who waits is held in memory, whatever for.
+func TestWhoWaitsForItsTenantIsInTheBound(t *testing.T) {
+	g, stop := newGateway(t, 3)
+	defer stop()
+	g.lease(t, 10, 0)
+	waiting, held := 0, 0
+	for i := range 15 { // of a tenant that has none of its two slots here
+		if r := g.arrive(g.vms[i%3], 1, 1, 4000); r.waiting {
+			waiting, held = waiting+1, held+4000
+		}
+	}
+	if waiting == 0 || waiting > 5 {
+		t.Errorf("%d wait in a gateway that has room for 5", waiting)
+	}
+	if r := g.arrive(g.vms[1], 1, 2, 600_000); !r.waiting {
+		t.Fatalf("600,000 bytes of another class: refused with %v", r.refused)
+	}
+	if r := g.arrive(g.vms[2], 1, 2, 600_000); r.refused != quota.QueueFull {
+		t.Errorf("and as many in another VM: waits %v, refused with %v", r.waiting, r.refused)
+	}
+}

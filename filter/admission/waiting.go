@@ -60,14 +60,14 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 	return quota.None
 }
 
-// waitElsewhere is how many requests of a class wait in the other VMs, and the bytes
-// that are held for them.
+// waitElsewhere is how many requests of a class wait in the other VMs, be it for a slot or
+// for their tenants' limits, and the bytes that are held for them.
 func (g *Gate) waitElsewhere(class uint8) (requests int, bytes int64) {
 	slot, _ := g.fleet.Slot()
 	for i := range g.cell.Queues {
 		if q := &g.cell.Queues[i]; q.Class == class && q.Slot != slot {
-			requests += int(q.Waiting)
-			bytes += int64(q.Tokens) * bytesPerToken
+			requests += int(q.Held)
+			bytes += int64(q.HeldTokens) * bytesPerToken
 		}
 	}
 	return requests, bytes
