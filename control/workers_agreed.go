@@ -48,9 +48,8 @@ type workersBook struct {
 	left chan []string // drained addresses that left the list
 
 	mu       sync.Mutex // one document is taken over at a time
-	document workersDocument
 	revision uint64
-	put      bool // List is in force here
+	list     string // that was put and is in force here; empty: the configured one is
 
 	problemMu sync.Mutex
 	problem   error // why what another replica was told isn't in force here
@@ -100,10 +99,6 @@ func (s *Service) agreeWorkers(edit func(*workersDocument)) error {
 		if err != nil {
 			return notAgreed(err)
 		}
-		if s.cfg.WorkersFile == "" && d.Over != s.overWorkers() {
-			// Whoever edited the configuration has the last word.
-			d.Over, d.List = s.overWorkers(), ""
-		}
 		edit(d)
 		slices.Sort(d.Drained)
 		d.Drained = slices.Compact(d.Drained)
@@ -130,20 +125,24 @@ func (s *Service) applyWorkers(d *workersDocument, revision uint64) error {
 		return nil
 	}
 	var err error
-	if put := d.List != "" && d.Over == s.overWorkers(); s.cfg.WorkersFile == "" && (put != b.put || put && d.List != b.document.List) {
+	list := d.List
+	if d.Over != s.overWorkers() {
+		list = ""
+	}
+	if s.cfg.WorkersFile == "" && list != b.list {
 		specs := s.cfg.Workers
-		if put {
-			specs, err = discovery.Parse("the list that was put", []byte(d.List))
+		if list != "" {
+			specs, err = discovery.Parse("the list that was put", []byte(list))
 		}
 		if err == nil {
 			err = s.SetWorkers(specs)
 		}
 		if err == nil {
-			b.put, b.document.List = put, d.List
+			b.list = list
 		}
 	}
 	s.fleet.SetDrained(d.Drained, time.Now())
-	b.document.Drained, b.revision = d.Drained, revision
+	b.revision = revision
 	kick(s.saveSoon)
 	return err
 }
@@ -171,7 +170,12 @@ func (s *Service) firstWorkers(ctx context.Context) error {
 	case revision == 0 && len(d.Drained) == 0:
 		return nil // nobody was told anything yet
 	case revision == 0 || s.cfg.WorkersFile == "" && d.Over != s.overWorkers():
-		return s.agreeWorkers(func(*workersDocument) {})
+		return s.agreeWorkers(func(d *workersDocument) {
+			if s.cfg.WorkersFile == "" && d.Over != s.overWorkers() {
+				// Whoever edited the configuration has the last word.
+				d.Over, d.List = s.overWorkers(), ""
+			}
+		})
 	}
 	return s.applyWorkers(d, revision)
 }
@@ -181,7 +185,7 @@ func (s *Service) agreeList(body []byte) error {
 	if len(body) > maxAgreedList {
 		return &api.Failure{Status: http.StatusRequestEntityTooLarge, Code: "list_too_long", Message: fmt.Sprintf("%d bytes, replicas agree on %d at most", len(body), maxAgreedList), Remedy: "give every replica the list as a file (workers_file), or let a source find the workers"}
 	}
-	return s.agreeWorkers(func(d *workersDocument) { d.List = string(body) })
+	return s.agreeWorkers(func(d *workersDocument) { d.Over, d.List = s.overWorkers(), string(body) })
 }
 
 // agreeDrain sets or lifts the drain of a worker that this replica knows.

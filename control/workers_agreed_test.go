@@ -183,6 +183,27 @@ func TestAWorkerThatIsDrainedAtOneReplicaDrainsAtAll(t *testing.T) {
 	})
 }
 
+// TestADrainAtAReplicaWithAnotherConfigurationLeavesTheListAlone: configurations
+// differ while they are rolled out.
+func TestADrainAtAReplicaWithAnotherConfigurationLeavesTheListAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := startReplicas(t, 2, newEngines(alpha, beta), Config{Workers: specs(alpha)})
+		r.led()
+		r.cfg = Config{Workers: specs(alpha, gamma)}
+		other := r.add("")
+		<-other.s.Ready()
+		if code, answer := r.put(r.all[0], "/v1/workers", listOf(alpha, beta)); code != http.StatusOK {
+			t.Fatalf("%d %s", code, answer)
+		}
+		if code, answer := r.drain(other, alpha, true); code != http.StatusOK {
+			t.Fatalf("%d %s", code, answer)
+		}
+		if got, want := fmt.Sprint(r.seen()), fmt.Sprint([]string{alpha + " drains, " + beta, alpha + " drains, " + beta, alpha + " drains, " + gamma}); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	})
+}
+
 // TestADrainOfAWorkerThatNobodyListsEnds: it left while no replica was there, and
 // whoever gets its address later isn't drained.
 func TestADrainOfAWorkerThatNobodyListsEnds(t *testing.T) {
