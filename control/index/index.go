@@ -154,8 +154,6 @@ func (x *Index) AddWorker(w WorkerSpec) {
 	m := x.models[w.Ref]
 	if m == nil {
 		defer x.retryEarly()
-	}
-	if m == nil {
 		m = newModel(x.store, w.Ref)
 		x.models[w.Ref] = m
 		x.learned[w.Ref] = newLearned(w.PrefillRate)

@@ -112,6 +112,9 @@ func (t *trust) prove(share float64, now time.Time) {
 
 // fade brings the evidence to now. A clock that went back fades nothing.
 func (t *trust) fade(now time.Time) {
+	if waited(t.when.Sub(now)) {
+		return
+	}
 	if !t.when.IsZero() {
 		left := fadeOver(now.Sub(t.when), trustFor)
 		t.asked, t.came = t.asked*left, t.came*left

@@ -6,9 +6,8 @@ import (
 )
 
 // Merge takes in what another replica's index held a moment ago, as AppendSnapshot
-// wrote it. Of a worker that is live here only what is missing is added, as used
-// just now, in the order in which it was used there; whatever else is known of it
-// stays. Of one that isn't it counts once AddWorker makes its ref live. It returns
+// wrote it. Of a worker that is live here only what is missing is added, as used when
+// it was used there; whatever else is known of it stays. Of one that isn't it counts once AddWorker makes its ref live. It returns
 // the number of checkpoints that were missing.
 func (x *Index) Merge(b []byte, now time.Time) (added int, err error) {
 	models, heats, err := readSnapshot(b, true)
@@ -35,6 +34,9 @@ func (x *Index) merge(ref uint16, r *restoredModel, heats map[uint64]float32, no
 		return 0
 	case len(m.at) == 0:
 		r.into(m, x.learned[ref])
+		if m.reporting {
+			m.awaitAll(now.Add(unknownFor))
+		}
 		x.poolOf(m.pool).tokensPerUnit = max(r.tokensPerUnit, 1)
 		x.seq = max(x.seq, r.seq)
 		return len(m.at)
@@ -65,8 +67,8 @@ func (x *Index) merge(ref uint16, r *restoredModel, heats map[uint64]float32, no
 		}
 		slices.Reverse(path)
 		order := r.nodes[i].touched
-		if order>>orderBits == 0 {
-			order = x.order(0, now) // an earlier version's: a number of its own
+		if order < firstOrder {
+			order = x.order(0, now) // an earlier version's: it counts as used just now
 		}
 		if !x.insert(m, path, order) {
 			continue

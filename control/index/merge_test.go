@@ -103,6 +103,56 @@ func TestAMergeKeepsTheOrderOfUse(t *testing.T) {
 	}
 }
 
+// TestWhatAnEarlierVersionHoldsCountsAsUsedNow: it numbers uses from 1, so its
+// numbers say nothing beside orders.
+func TestWhatAnEarlierVersionHoldsCountsAsUsedNow(t *testing.T) {
+	full := func(text string) *Index { // room for three letters
+		x := New(Config{})
+		x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 192, BlockTokens: 16})
+		for i, letter := range text {
+			x.hears(1, uint64(1+3*i), string(letter), epoch)
+		}
+		return x
+	}
+	there, here := full("abc"), full("def")
+	m := there.models[1]
+	for id, n := m.oldest, uint64(5_000_000); id != 0; id = m.node(id).newer {
+		m.node(id).touched = n
+		n++
+	}
+	there.seq = 5_000_010
+	if _, err := here.Merge(there.AppendSnapshot(nil), epoch); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"a": 1, "b": 1, "c": 1, "d": 0} {
+		if got := here.holders(text); len(got) != want {
+			t.Errorf("%s is held by %v", text, got)
+		}
+	}
+	checkModels(t, here)
+}
+
+// TestWhatAMergeBringsToAReportingEngineHasItsTime: what the engine removed before
+// anybody here listened is withdrawn by nobody.
+func TestWhatAMergeBringsToAReportingEngineHasItsTime(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	there := fleet(1)
+	there.Told(1, reportedPath(4, 8), at)
+	here := fleet(1)
+	here.Reporting(1, true, at)
+	if _, err := here.Merge(there.AppendSnapshot(nil), at); err != nil || !holds(here, 8) {
+		t.Fatal("nothing is merged", err)
+	}
+	here.Report(1, reportedPath(4), at)
+	for range 3 {
+		at = at.Add(unknownFor)
+		here.Tick(at)
+	}
+	if !holds(here, 4) || holds(here, 8) {
+		t.Errorf("what it reports is held: %v; what it never reported: %v", holds(here, 4), holds(here, 8))
+	}
+}
+
 func TestASnapshotThatIsDamagedIsNotMerged(t *testing.T) {
 	x := fleet(1)
 	x.hears(1, 1, "abc", epoch)

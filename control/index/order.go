@@ -20,6 +20,9 @@ import (
 // report that comes late is put where it belongs.
 const (
 	orderBits = 12
+	// firstOrder is less than any order, of 1978, and more than an earlier version
+	// counts: it numbers uses from 1.
+	firstOrder = 1 << 60
 	// farAhead is how far an order may be ahead of the clock here. Whoever gives one
 	// beyond has a clock that is broken, and isn't followed.
 	farAhead = 24 * time.Hour

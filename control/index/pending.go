@@ -19,7 +19,7 @@ type pending struct {
 }
 
 // observed: somebody was chosen, but only on paper.
-func (p *pending) observed() bool { return p.chosen != 0 && !p.inserted }
+func (p *pending) observed() bool { return p.chosen != 0 && !p.counted }
 
 func (p *pending) bytes() int64 { return 160 + 16*int64(len(p.path)) }
 

@@ -20,8 +20,16 @@ type fading struct {
 
 // add counts v (which may be negative: the sum stays above 0) at now.
 func (f *fading) add(v float64, now time.Time) {
+	if late := f.when.Sub(now); waited(late) {
+		f.value = max(0, f.value+v*fadeOver(late, recentFor))
+		return
+	}
 	f.value, f.when = max(0, f.at(now)+v), now
 }
+
+// waited tells of what comes so late whether it had to wait for its worker. What
+// comes later still comes from a clock that went back.
+func waited(late time.Duration) bool { return late > 0 && late <= 2*earlyFor }
 
 // at is the sum at now. A clock that went back fades nothing.
 func (f *fading) at(now time.Time) float64 {

@@ -66,6 +66,26 @@ func TestRecentWorkBelongsToWhoDidIt(t *testing.T) {
 	}
 }
 
+// TestWorkThatIsHeardOfLateFadesOnce: a report had to wait for its worker.
+func TestWorkThatIsHeardOfLateFadesOnce(t *testing.T) {
+	var inTurn, late fading
+	inTurn.add(100, epoch)
+	inTurn.add(1000, epoch.Add(earlyFor))
+	late.add(1000, epoch.Add(earlyFor))
+	late.add(100, epoch)
+	for _, after := range []time.Duration{earlyFor, 2 * earlyFor} {
+		if want, got := inTurn.at(epoch.Add(after)), late.at(epoch.Add(after)); math.Abs(want-got) > 1e-9 {
+			t.Errorf("after %v: %v, want %v", after, got, want)
+		}
+	}
+	x := trust{}
+	x.prove(0, epoch.Add(earlyFor))
+	x.prove(0, epoch)
+	if x.fade(epoch.Add(earlyFor)); x.asked < 1.8 {
+		t.Errorf("two misses count as %v", x.asked)
+	}
+}
+
 func TestAnObservedChoiceIsNobodysWorkBeforeItIsServed(t *testing.T) {
 	x := fleet(2)
 	id := RequestID{Gateway: 1, ID: 1}

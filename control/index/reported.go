@@ -43,9 +43,7 @@ func (x *Index) Reporting(ref uint16, on bool, now time.Time) {
 		x.counters.EvictedCapacity += uint64(m.shrink(x.capacityUnits(m)))
 		return
 	}
-	for id := m.newest; id != 0; id = m.node(id).older {
-		m.unproven = append(m.unproven, unproven{m.node(id).fingerprint, now.Add(unknownFor)})
-	}
+	m.awaitAll(now.Add(unknownFor))
 }
 
 // Spread says that a reporting worker has several caches and that nobody knows
@@ -176,6 +174,13 @@ func (x *Index) WithdrawAll(ref uint16) {
 	m.doubted = false
 	m.clear()
 	m.unproven, m.proven = nil, nil
+}
+
+// awaitAll notes that the engine has reported nothing of what is believed.
+func (m *model) awaitAll(due time.Time) {
+	for id := m.newest; id != 0; id = m.node(id).older {
+		m.unproven = append(m.unproven, unproven{m.node(id).fingerprint, due})
+	}
 }
 
 // awaitReport notes what of path the engine has not reported yet.

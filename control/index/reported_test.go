@@ -193,6 +193,12 @@ func TestRequestsPredictNothingOfAWorkerThatSpreadsThem(t *testing.T) {
 	if st, _ := x.Worker(1, at); holds(x, 4) || st.Asked != 0 || st.DecodeSeconds == 0 || st.Hits.Answers != 2 {
 		t.Errorf("held %v, %+v", holds(x, 4), st)
 	}
+	// Nobody says who answered: most likely who was chosen.
+	x.Dispatch(Dispatch{Request: RequestID{1, 9}, Chosen: 1, PromptUnits: 8, Path: path}, at)
+	x.Done(Done{Request: RequestID{1, 9}, Outcome: Complete, CachedTokens: 0, PromptTokens: 128, TTFT: -1}, at)
+	if st, _ := x.Worker(1, at); st.Hits.Answers != 3 {
+		t.Errorf("%+v: an answer is nobody's", st)
+	}
 	x.Report(1, path, at)
 	ask(3, 0)
 	if st, _ := x.Worker(1, at); !holds(x, 8) || st.Asked != 1 || st.Trust >= 1 {
