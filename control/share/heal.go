@@ -37,8 +37,9 @@ func (s *Share) find(ctx context.Context) {
 			h, payload, bad := decode(answer)
 			if bad == nil && h.kind == position {
 				if entries, _ := decodePosition(payload); entries == 0 {
-					// Nothing is lost that is older than what it has kept.
-					s.known = map[uint64]uint64{h.origin: max(h.sequence, keptMessages) - keptMessages}
+					// Of what it said long ago nothing is left, so nothing is lost with that:
+					// what it keeps for some time to come is enough.
+					s.known = map[uint64]uint64{h.origin: h.sequence + 1 - min(h.sequence, keptMessages/2)}
 					return
 				}
 				if stamp, ok := s.merge(ctx, h.origin); ok {

@@ -315,6 +315,30 @@ func TestAReplicaThatStartsHearsOfWhomItsSourceDoesNotKnow(t *testing.T) {
 	})
 }
 
+// TestAReplicaThatStartsBesideOneThatHoldsNothingLosesNothing: it has said much, as
+// of idle gateways, and has not kept all of it.
+func TestAReplicaThatStartsBesideOneThatHoldsNothingLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet()
+		a := join(n, 1)
+		time.Sleep(time.Second)
+		for range keptMessages + 1000 {
+			a.Tell(Heartbeat, []byte("beat"))
+		}
+		b := join(n, 2)
+		<-b.Found()
+		for range 100 {
+			a.Tell(Heartbeat, []byte("beat"))
+		}
+		time.Sleep(2 * healEvery)
+		if s := b.Stats(time.Now()); s.Lost+s.Merges != 0 || s.Received < 100 {
+			t.Errorf("%+v", s)
+		}
+		a.end()
+		b.end()
+	})
+}
+
 // TestAReplicaThatStartsBesideOnesOfAnEarlierVersion doesn't learn what is in their
 // snapshot, and hears them from where they are.
 func TestAReplicaThatStartsBesideOnesOfAnEarlierVersion(t *testing.T) {
