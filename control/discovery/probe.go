@@ -50,11 +50,12 @@ func (c HealthConfig) withDefaults() HealthConfig {
 // worker's queue is half of this older in the mean.
 const DefaultMetrics = 200 * time.Millisecond
 
-// scrapesPerSecond bounds what all workers take by default: less than a third of a core.
-const scrapesPerSecond = 1000
+// scrapesPerSecond bounds what all workers take by default: 0.4 of a core. Each of MaxWorkers is
+// asked within a second all the same: admission counts on that.
+const scrapesPerSecond = 1250
 
 // scrapeEvery is the time between two scrapes of one of n workers: what is set, else
-// DefaultMetrics, and longer with more than 200 workers.
+// DefaultMetrics, and longer with more than 250 workers.
 func (c *HealthConfig) scrapeEvery(n int) time.Duration {
 	if c.Metrics > 0 {
 		return c.Metrics
