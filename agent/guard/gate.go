@@ -99,7 +99,7 @@ func (g *gate) enter(t *ticket, now time.Time) Reason {
 	switch {
 	case !q.Room(t.bytes):
 		return g.refuse(t, queueFull, 0)
-	case g.fair && !q.Fair(g.flow(t)):
+	case g.fair && !q.Fair(g.flow(t), 0):
 		return g.refuse(t, tenantQueue, 0)
 	}
 	// A bound from below: those at the engine, and its tenant's own before it.

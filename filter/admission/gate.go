@@ -111,11 +111,12 @@ type tenant struct {
 	index          uint16
 	key            string
 	inUse, waiting uint16
-	tokens         uint32  // that the waiting ones need
-	dirty          bool    // the cell doesn't have this VM's share as it is
-	ahead          credit  // booked and not used
-	most, peak     want    // since the last tick, and to be booked at the next look
-	cost           float64 // share of its requests' tokens that was not cached, as of late
+	tokens         uint32              // that the waiting ones need
+	held           [policy.Classes]int // in queues, whatever they wait for
+	dirty          bool                // the cell doesn't have this VM's share as it is
+	ahead          credit              // booked and not used
+	most, peak     want                // since the last tick, and to be booked at the next look
+	cost           float64             // share of its requests' tokens that was not cached, as of late
 }
 
 // New makes the gate of a VM. It does nothing before the policy has settings for

@@ -4,6 +4,7 @@ package admission
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -311,6 +312,13 @@ func TestWhateverComesTheLimitsHoldAndTheBestWaiterIsNext(t *testing.T) {
 		if u := g.cell(); u.InUse != [3]int{} || u.Booked != [3]int{} || u.Waiting != [3]int{} || u.Prefill != [3]uint64{} {
 			t.Fatalf("something is left: %+v", u)
 		}
+		for _, v := range g.vms {
+			for _, own := range v.gate.tenants {
+				if !v.dead && own.held != [3]int{} {
+					t.Fatalf("of tenant %d %v are in no queue", own.index, own.held)
+				}
+			}
+		}
 		if u, ok := InspectTenant(g.host.Shared[wire.NewKeys("default").TenantSlots(1)].Value); ok && (u.InUse != 0 || u.Waiting != 0) {
 			t.Fatalf("something is left of the tenant's: %+v", u)
 		}
@@ -320,7 +328,7 @@ func TestWhateverComesTheLimitsHoldAndTheBestWaiterIsNext(t *testing.T) {
 // TestWaitersOfAllVMsGoByClassThenByFairShare: three VMs with waiters, one slot
 // that becomes free again and again.
 func TestWaitersOfAllVMsGoByClassThenByFairShare(t *testing.T) {
-	g, stop := newGateway(t, 3)
+	g, stop := newGatewayOf(t, 3, strings.ReplaceAll(settings, `"requests": 5`, `"requests": 8`))
 	defer stop()
 	g.lease(t, 3, 2)
 	var running []*request

@@ -37,8 +37,8 @@ func TestTheBoundIsOneForAllVMs(t *testing.T) {
 	g.lease(t, 1, 2)
 	g.arrive(g.vms[0], 0, 1, 400)
 	waiting := 0
-	for i := range 12 { // of two tenants, to all VMs in turn
-		if r := g.arrive(g.vms[i%3], uint16(i%2)*2, 1, 400); r.waiting {
+	for i := range 12 { // each of another tenant, to all VMs in turn
+		if r := g.arrive(g.vms[i%3], uint16(10+i), 1, 400); r.waiting {
 			waiting++
 		} else if r.refused != quota.QueueFull {
 			t.Fatalf("refused with %v", r.refused)
@@ -159,5 +159,44 @@ func TestWhoWaitsForItsTenantIsInTheBound(t *testing.T) {
 	}
 	if r := g.arrive(g.vms[2], 1, 2, 600_000); r.refused != quota.QueueFull {
 		t.Errorf("and as many in another VM: waits %v, refused with %v", r.waiting, r.refused)
+	}
+}
+
+// TestATenantLeavesRoomInAllVMs: who has as many waiting as there is room left has enough, however
+// many VMs its connections are in.
+func TestATenantLeavesRoomInAllVMs(t *testing.T) {
+	g, stop := newGateway(t, 5)
+	defer stop()
+	g.lease(t, 1, 2)
+	running := g.arrive(g.vms[0], 0, 1, 400)
+	var waiting []*request
+	flood := func() {
+		for i := range 20 {
+			if r := g.arrive(g.vms[i%5], 0, 1, 400); r.waiting {
+				waiting = append(waiting, r)
+			}
+		}
+	}
+	flood()
+	if len(waiting) != 3 {
+		t.Errorf("%d of one tenant wait where there is room for 5, want 3", len(waiting))
+	}
+	other := g.arrive(g.vms[4], 2, 1, 400)
+	if !other.waiting {
+		t.Fatalf("another tenant finds no room: %v", other.refused)
+	}
+	g.end(other)
+	// What has left its queue counts no more, be it served, given up, or of a VM that died.
+	g.end(running)
+	for _, r := range waiting {
+		if r.waiting && !r.over {
+			g.end(r)
+			break
+		}
+	}
+	g.advance(100 * time.Millisecond)
+	before := len(waiting)
+	if flood(); len(waiting) == before {
+		t.Error("nobody waits in the place of those who left")
 	}
 }

@@ -3,6 +3,7 @@ package admission
 import (
 	"unsafe"
 
+	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -79,7 +80,8 @@ type finish struct {
 //	16     4    shared queue that wakes the VM, 0 none
 //	20     4    it counts until then though its row is silent, unix s, 0 not
 //	24     4    tokens to prefill of those that wait for a lease, as far as known
-//	28     4    0
+//	28     3    requests that wait in queues, whatever for: by class, at most 255
+//	31     1    0
 type tenantOf struct {
 	Nonce          uint64
 	Slot           uint16
@@ -88,7 +90,8 @@ type tenantOf struct {
 	Queue          uint32
 	Until          uint32
 	Tokens         uint32
-	_              uint32
+	Held           [policy.Classes]uint8
+	_              uint8
 }
 
 func (c *tenantCell) decode(b []byte) bool {

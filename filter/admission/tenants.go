@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"math"
+
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/metrics"
 	"github.com/warmpath/warmpath/shared/policy"
@@ -63,7 +65,7 @@ func (g *Gate) putTenantShare(own *tenant, now int64) *tenantOf {
 			at = i
 		}
 	}
-	if own.inUse == 0 && own.waiting == 0 && own.peak == (want{}) {
+	if own.inUse == 0 && own.waiting == 0 && own.held == [policy.Classes]int{} && own.peak == (want{}) {
 		if at >= 0 {
 			c.Shares = append(c.Shares[:at], c.Shares[at+1:]...)
 		}
@@ -83,6 +85,9 @@ func (g *Gate) putTenantShare(own *tenant, now int64) *tenantOf {
 	s := &c.Shares[at]
 	s.Slot, s.InUse, s.Waiting, s.Booked = slot, own.inUse, own.waiting, own.inUse
 	s.Queue, s.Until, s.Tokens = g.queue, g.orphanUntil, own.tokens
+	for class, n := range own.held {
+		s.Held[class] = uint8(min(n, math.MaxUint8))
+	}
 	return s
 }
 

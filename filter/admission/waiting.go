@@ -27,7 +27,7 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 	// The cell at hand is the one that the slot was asked of.
 	requests, held := g.waitElsewhere(t.Class)
 	q.Bound(limit.Requests-requests, limit.Bytes-held)
-	if !q.Room(bytes) || !q.Fair(t.Tenant) {
+	if !q.Room(bytes) || !q.Fair(t.Tenant, 0) {
 		return quota.QueueFull
 	}
 	q.Virtual = max(q.Virtual, g.cell.Virtual[t.Class])
@@ -39,18 +39,25 @@ func (g *Gate) wait(t *Ticket, bytes int, now int64) quota.Reason {
 	weight := g.limitsOf(t.Tenant).Weight
 	// The finish time is the gateway's: a tenant gets no more by having its
 	// connections in many VMs.
-	late := time.Duration(0)
+	why := quota.None
+	own.held[t.Class]++
 	done := g.change(own, now, func(c *tenantCell) bool {
 		q.Remove(&t.waiter) // of a try before
-		if late = g.ahead(t, q.Ahead(c.finishOf(p.index, t.Class)), now); late > limit.Deadline {
+		if !q.Fair(t.Tenant, g.heldElsewhere(t.Class, now)) {
+			why = quota.QueueFull
+			return false
+		}
+		if late := g.ahead(t, q.Ahead(c.finishOf(p.index, t.Class)), now); late > limit.Deadline {
+			t.RetryAfter = clampSeconds(int64(late / time.Second))
+			why = quota.QueueWait
 			return false
 		}
 		c.setFinish(p.index, t.Class, q.Push(&t.waiter, c.finishOf(p.index, t.Class), weight))
 		return true
 	})
-	if late > limit.Deadline {
-		t.RetryAfter = clampSeconds(int64(late / time.Second))
-		return quota.QueueWait
+	if why != quota.None {
+		own.held[t.Class]--
+		return why
 	}
 	if !done {
 		q.Remove(&t.waiter)
@@ -71,6 +78,25 @@ func (g *Gate) waitElsewhere(class uint8) (requests int, bytes int64) {
 		}
 	}
 	return requests, bytes
+}
+
+// heldElsewhere is how many requests of a class wait in the other VMs of the tenant
+// whose cell is at hand.
+func (g *Gate) heldElsewhere(class uint8, now int64) (n int) {
+	for i := range g.tenancy.Shares {
+		if s := &g.tenancy.Shares[i]; s.Held[class] > 0 && s.Nonce != g.fleet.Nonce && g.counts(s.Slot, s.Nonce, s.Until, now) {
+			n += int(s.Held[class])
+		}
+	}
+	return n
+}
+
+// unqueued notes that a request is in its queue no more.
+func (g *Gate) unqueued(t *Ticket) {
+	own := g.tenant(t.Tenant)
+	own.held[t.Class]--
+	own.dirty = true
+	t.pool.waiting--
 }
 
 // ahead is how long a request would wait at the pool's prefill rate, with so much
@@ -105,7 +131,7 @@ func (g *Gate) leave(t *Ticket, now int64) {
 // was not served is not charged.
 func (g *Gate) left(t *Ticket, now int64) {
 	p := t.pool
-	p.waiting--
+	g.unqueued(t)
 	g.change(g.tenant(t.Tenant), now, func(c *tenantCell) bool {
 		at := c.finishOf(p.index, t.Class)
 		if at > 0 {
@@ -157,7 +183,7 @@ func (g *Gate) letOne(p *pool, now int64) bool {
 			switch g.takeSlot(t, w, false, now) {
 			case taken, lost:
 				q.Take(w)
-				p.waiting--
+				g.unqueued(t)
 				g.admit(t, now)
 				return true
 			case behind, full: // perhaps the next class's turn
@@ -175,7 +201,7 @@ func (g *Gate) letAll(p *pool, now int64) {
 		for q != nil && q.Len() > 0 && abi.Now() <= until {
 			t := q.Oldest().Owner.(*Ticket)
 			q.Take(&t.waiter)
-			p.waiting--
+			g.unqueued(t)
 			g.waitedForTenant(t, now)
 			if g.on {
 				g.takeSlot(t, nil, true, now)

@@ -93,13 +93,16 @@ func (q *Queue) Room(bytes int) bool {
 	return q.requests < q.maxRequests && q.bytes+int64(bytes) <= q.maxBytes
 }
 
-// Fair tells whether one more request of a tenant may wait: who has as many
-// waiting as there is room left has enough. So however much one tenant sends,
-// others find room. Source: A. Choudhury, E. Hahne, "Dynamic queue length
-// thresholds for shared-memory packet switches", 1998.
-func (q *Queue) Fair(tenant uint16) bool {
-	f := q.flows[tenant]
-	return f == nil || f.n < q.maxRequests-q.requests
+// Fair tells whether one more request of a tenant may wait, of which so many wait
+// elsewhere: who has as many waiting as there is room left has enough. So however
+// much one tenant sends, others find room. Source: A. Choudhury, E. Hahne,
+// "Dynamic queue length thresholds for shared-memory packet switches", 1998.
+func (q *Queue) Fair(tenant uint16, elsewhere int) bool {
+	n := elsewhere
+	if f := q.flows[tenant]; f != nil {
+		n += f.n
+	}
+	return n == 0 || n < q.maxRequests-q.requests
 }
 
 // Ahead is the work that is done before that of a request which comes now, of a

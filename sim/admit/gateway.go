@@ -109,7 +109,7 @@ func (g *gateway) arrive(r *request) {
 		return
 	}
 	q := g.queues[r.class]
-	if !q.Room(0) || !q.Fair(r.tenant) {
+	if !q.Room(0) || !q.Fair(r.tenant, 0) {
 		g.refuse(r, quota.QueueFull, g.wait(r))
 		return
 	}
