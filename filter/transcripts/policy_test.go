@@ -72,7 +72,8 @@ func TestASessionStays(t *testing.T) {
 }
 
 // TestAHotPrefixSpills: one prompt's holder fills up while nobody reports, and
-// the gateway's own books send the rest elsewhere.
+// the gateway's own books send the rest to another worker, which all VMs know for
+// a holder from its first request on.
 func TestAHotPrefixSpills(t *testing.T) {
 	p := under(t, map[string]any{"name": "threshold"}, 2)
 	p.control.doubts = false
@@ -89,8 +90,8 @@ func TestAHotPrefixSpills(t *testing.T) {
 	if n := seen[first.best()]; n < 20 || n > 80 { // max_running is 64
 		t.Errorf("the holder got %d of 120: %v", n, seen)
 	}
-	if len(seen) < 3 {
-		t.Errorf("only %v were used", seen)
+	if len(seen) != 2 {
+		t.Errorf("%v were used, wanted one more home", seen)
 	}
 }
 
