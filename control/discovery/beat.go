@@ -93,8 +93,10 @@ func (f *Fleet) Beat(address string, b Beat, now time.Time) (Worker, error) {
 	if b.Load != nil {
 		// What a heartbeat doesn't tell is as it was.
 		l := w.Load
-		l.Running, l.Waiting, l.KVShare, l.Known, l.Counted, l.Facts = b.Load.Running, b.Load.Waiting, b.Load.KVShare, true, true, w.facts
+		l.Running, l.Waiting, l.KVShare, l.Known, l.Facts = b.Load.Running, b.Load.Waiting, b.Load.KVShare, true, w.facts
 		l.Running = max(l.Running, int(math.Ceil(b.Load.Utilization*float64(w.MaxRunning))))
+		// A share of something says that requests run, not how many.
+		l.Counted = l.Running > 0 || b.Load.Utilization == 0 && b.Load.KVShare == 0
 		urgent = f.takeLoad(w, l, now.Add(-b.Load.Age)) || urgent
 	}
 	w.BeatDraining = b.Draining

@@ -85,6 +85,30 @@ func TestALaterLoadWinsWhoeverBringsIt(t *testing.T) {
 	}
 }
 
+// TestABeatThatTellsOfNoRequestsIsCountedOnlyWhereNothingRuns: what a worker has
+// can't be known by a share of its cache, or of a batch of unknown size.
+func TestABeatThatTellsOfNoRequestsIsCountedOnlyWhereNothingRuns(t *testing.T) {
+	for i, c := range []struct {
+		load       BeatLoad
+		maxRunning int
+		counted    bool
+	}{
+		{BeatLoad{}, 0, true},
+		{BeatLoad{Running: 2, KVShare: 0.1}, 0, true},
+		{BeatLoad{KVShare: 0.5}, 0, false},
+		{BeatLoad{Utilization: 0.5}, 0, false},
+		{BeatLoad{Utilization: 0.5}, 8, true},
+	} {
+		l := listed(t)
+		if err := l.beat(t, Beat{Sequence: 1, Load: &c.load, Facts: Facts{MaxRunning: c.maxRunning}}); err != nil {
+			t.Fatal(err)
+		}
+		if w := l.worker(one); w.Load.Counted != c.counted || !w.Load.Known {
+			t.Errorf("%d: %+v", i, w.Load)
+		}
+	}
+}
+
 func TestAWishToDrainEndsWithItsBeats(t *testing.T) {
 	l := listed(t)
 	if err := l.beat(t, Beat{Sequence: 1, Draining: true}); err != nil || l.worker(one).State != Draining {

@@ -134,14 +134,14 @@ type listedTwice struct {
 }
 
 func (l *Lists) join() (joined []Spec, twice []listedTwice) {
-	from := map[string]*sourceList{}
+	from := map[string]*sourceList{} // by ip:port: who lists one of its ranks lists all
 	for _, s := range l.sources {
 		for _, spec := range s.specs {
-			if first := from[spec.Address]; first != nil && first != s {
+			if first := from[Endpoint(spec.Address)]; first != nil && first != s {
 				twice = append(twice, listedTwice{spec.Address, first, s})
 				continue
 			}
-			from[spec.Address] = s
+			from[Endpoint(spec.Address)] = s
 			joined = append(joined, spec.perRank()...)
 		}
 	}

@@ -89,6 +89,20 @@ func TestTheFirstSourceOfAnAddressWinsAndTheOtherSaysSo(t *testing.T) {
 	}
 }
 
+// TestASourceThatFindsWhatAnotherListsByRankIsNotRefused: a file names the ranks, and
+// the cluster has the pod.
+func TestASourceThatFindsWhatAnotherListsByRankIsNotRefused(t *testing.T) {
+	l := NewLists("list", "dns")
+	tell(t, l, "list", found(one+"@0", one+"@1"), t0)
+	joined, changed, err := l.Tell("dns", found(one, two), t0)
+	if err != nil || !changed || len(joined) != 3 || joined[2].Address != two {
+		t.Fatalf("%v %v %v", joined, changed, err)
+	}
+	if skipped := l.Status()[1].Skipped; len(skipped) != 1 || skipped[0].Error() != one+": listed by list already" {
+		t.Errorf("%v", skipped)
+	}
+}
+
 func TestAListThatCannotBeJoinedChangesNothing(t *testing.T) {
 	l := NewLists("list", "dns")
 	tell(t, l, "list", found(one), t0)
