@@ -29,7 +29,7 @@ func (s *Service) foresee(before, next *document) *api.QuotaEffect {
 	case err != nil:
 		effect.Problem = "no answer from the leader: " + err.Error()
 	case effect.Seconds == 0 && effect.Problem == "":
-		effect.Problem = "the leader says nothing: it is of an older version, or has just begun"
+		effect.Problem = "the leader says nothing: it is of an older version"
 	}
 	return effect
 }
@@ -43,8 +43,12 @@ func (s *Service) ownEffect(settings []byte) *api.QuotaEffect {
 		return out
 	}
 	e, ok := s.admission.Foresee(next)
-	if !ok {
+	switch {
+	case !ok:
 		out.Problem = "there is no ledger at the moment: try again"
+		return out
+	case e.Seconds == 0:
+		out.Problem = "the ledger has just begun: ask again in some minutes"
 		return out
 	}
 	out.Seconds = e.Seconds

@@ -255,6 +255,17 @@ func TestADryRunSaysWhatWouldChangeAndChangesNothing(t *testing.T) {
 	})
 }
 
+func TestADryRunSaysSoWhenNothingWasSeenYet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha), Config{Workers: specs(alpha), Policy: []byte(quotaPolicy)})
+		<-b.s.Ready()
+		change, err := b.s.PutQuota([]byte("pools: {default: {slots: 2}}"), true)
+		if err != nil || change.Effect == nil || change.Effect.Seconds != 0 || !strings.Contains(change.Effect.Problem, "just begun") {
+			t.Errorf("%+v %v", change.Effect, err)
+		}
+	})
+}
+
 func TestADryRunAtAnyReplicaKnowsWhatTheLeaderSaw(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := startReplicas(t, 3, newEngines(alpha), Config{Workers: specs(alpha)})

@@ -140,7 +140,7 @@ func (d *diagnosis) tables(ctx context.Context, self string, there []api.Replica
 		}
 		var s api.Status
 		if err := d.get(ctx, d.o.Control, "/v1/status", d.o.Token, &s); err != nil || s.Cluster == nil || s.Cluster.Name != self {
-			break // it was looked at as far as it could be
+			continue // no answer, or another replica's: a load balancer is between
 		}
 		for _, r := range s.Cluster.Replicas {
 			if r.Table == api.TableSame {

@@ -81,6 +81,21 @@ func TestTablesThatDifferForAMomentAreInOrder(t *testing.T) {
 	want(t, checks, "control.tables", "control-2", OK, "")
 }
 
+// TestTablesAreLookedAtThroughALoadBalancer: every second look is another replica's.
+func TestTablesAreLookedAtThroughALoadBalancer(t *testing.T) {
+	checks := lookAt(t, func(look int64) *api.Cluster {
+		c := three()
+		switch look {
+		case 1:
+			c.Replicas[2].Table = api.TableDiffers
+		case 2:
+			c.Name = "control-1"
+		}
+		return c
+	})
+	want(t, checks, "control.tables", "control-2", OK, "")
+}
+
 // lookAt looks at a control service whose n-th status says that of its cluster.
 func lookAt(t *testing.T, cluster func(look int64) *api.Cluster) []Check {
 	t.Helper()
