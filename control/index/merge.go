@@ -68,9 +68,9 @@ func (x *Index) merge(ref uint16, r *restoredModel, heats map[uint64]float32, no
 		slices.Reverse(path)
 		order := r.nodes[i].touched
 		if order < firstOrder {
-			order = x.order(0, now) // an earlier version's: it counts as used just now
+			order = 0 // an earlier version's: it counts as used just now
 		}
-		if !x.insert(m, path, order) {
+		if !x.insert(m, path, x.order(order, now)) {
 			continue
 		}
 		added += missing

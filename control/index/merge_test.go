@@ -103,18 +103,20 @@ func TestAMergeKeepsTheOrderOfUse(t *testing.T) {
 	}
 }
 
+// full is an index of one worker with room for three letters.
+func full(text string, now time.Time) *Index {
+	x := New(Config{})
+	x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 192, BlockTokens: 16})
+	for i, letter := range text {
+		x.hears(1, uint64(1+3*i), string(letter), now)
+	}
+	return x
+}
+
 // TestWhatAnEarlierVersionHoldsCountsAsUsedNow: it numbers uses from 1, so its
 // numbers say nothing beside orders.
 func TestWhatAnEarlierVersionHoldsCountsAsUsedNow(t *testing.T) {
-	full := func(text string) *Index { // room for three letters
-		x := New(Config{})
-		x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 192, BlockTokens: 16})
-		for i, letter := range text {
-			x.hears(1, uint64(1+3*i), string(letter), epoch)
-		}
-		return x
-	}
-	there, here := full("abc"), full("def")
+	there, here := full("abc", epoch), full("def", epoch)
 	m := there.models[1]
 	for id, n := m.oldest, uint64(5_000_000); id != 0; id = m.node(id).newer {
 		m.node(id).touched = n
@@ -125,6 +127,24 @@ func TestWhatAnEarlierVersionHoldsCountsAsUsedNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]int{"a": 1, "b": 1, "c": 1, "d": 0} {
+		if got := here.holders(text); len(got) != want {
+			t.Errorf("%s is held by %v", text, got)
+		}
+	}
+	checkModels(t, here)
+}
+
+// TestWhatAReplicaWithABrokenClockHoldsIsNotUsedLastForEver: its clock is two days
+// ahead.
+func TestWhatAReplicaWithABrokenClockHoldsIsNotUsedLastForEver(t *testing.T) {
+	there, here := full("abc", epoch.Add(48*time.Hour)), full("def", epoch)
+	if _, err := here.Merge(there.AppendSnapshot(nil), epoch); err != nil {
+		t.Fatal(err)
+	}
+	for i, letter := range "ghi" {
+		here.hears(1, uint64(100+3*i), string(letter), epoch.Add(time.Second))
+	}
+	for text, want := range map[string]int{"a": 0, "b": 0, "c": 0, "g": 1, "h": 1, "i": 1} {
 		if got := here.holders(text); len(got) != want {
 			t.Errorf("%s is held by %v", text, got)
 		}
