@@ -200,3 +200,17 @@ func TestATenantLeavesRoomInAllVMs(t *testing.T) {
 		t.Error("nobody waits in the place of those who left")
 	}
 }
+
+// TestWhatWaitsHereCountsOnce in how long a request would wait.
+func TestWhatWaitsHereCountsOnce(t *testing.T) {
+	g, stop := newGateway(t, 2)
+	defer stop()
+	g.rate = 1000
+	g.lease(t, 1, 2)
+	g.arrive(g.vms[0], 0, 1, 400)
+	for range 2 {
+		if r := g.arrive(g.vms[0], 0, 1, 4*1500); !r.waiting { // P1 may wait 4 s
+			t.Errorf("3 s of work at most: refused with %v, to come again in %d s", r.refused, r.ticket.RetryAfter)
+		}
+	}
+}

@@ -110,11 +110,12 @@ func (g *Gate) ahead(t *Ticket, work float64, now int64) time.Duration {
 		return 0
 	}
 	tokens := work
+	slot, _ := g.fleet.Slot()
 	for i := range c.Queues {
 		switch q := &c.Queues[i]; {
 		case q.Class < t.Class:
 			tokens += float64(q.Tokens)
-		case q.Class == t.Class:
+		case q.Class == t.Class && q.Slot != slot:
 			tokens += min(work, float64(q.Tokens))
 		}
 	}
