@@ -301,3 +301,44 @@ func BenchmarkChoose(b *testing.B) {
 		}
 	}
 }
+
+// TestADecisionIsTheSameWhateverItsMemory: one that is used for all fleets and rules in turn decides as
+// a new one, also where numbers are none, and refuses nobody while a worker is left.
+func TestADecisionIsTheSameWhateverItsMemory(t *testing.T) {
+	var reused Decision
+	rapid.Check(t, func(t *rapid.T) {
+		v := drawView(t)
+		req := drawRequest(t, v)
+		odd := rapid.SampledFrom([]float64{0.5, 0.5, math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, -1})
+		for i := range v.Workers {
+			w := &v.Workers[i]
+			w.Load, w.Watermark, w.Trust = odd.Draw(t, "load"), odd.Draw(t, "watermark"), odd.Draw(t, "trust")
+			w.PrefillRate, w.DecodeSeconds, w.RecentTokens = odd.Draw(t, "rate"), odd.Draw(t, "decode"), odd.Draw(t, "recent")
+			w.EvictShare = odd.Draw(t, "evict share")
+			w.Rank = rapid.SampledFrom([]uint8{0, 1, 2}).Draw(t, "rank")
+			if rapid.IntRange(0, 3).Draw(t, "sent") == 0 {
+				sent := Sent{Ref: w.Ref, Units: rapid.SampledFrom([]uint32{0, 64, 1 << 20}).Draw(t, "sent units"), Ready: time.Second}
+				req.AddSent(append(slices.Clone(req.Sent), sent, Sent{Ref: 65535, Units: 64}))
+			}
+		}
+		v.Workers = rapid.Permutation(v.Workers).Draw(t, "order")
+		reused.Explain = rapid.Bool().Draw(t, "explain")
+		fresh := Decision{Explain: reused.Explain}
+		seed := rapid.Uint64().Draw(t, "seed")
+		Choose(req, v, time.Second, NewRand(seed), &fresh)
+		Choose(req, v, time.Second, NewRand(seed), &reused)
+		if fresh.Best != reused.Best || fresh.Second != reused.Second || fresh.Why != reused.Why || fresh.Ranked != reused.Ranked ||
+			fresh.MatchedTokens != reused.MatchedTokens || fresh.HeldTokens != reused.HeldTokens || len(fresh.Candidates) != len(reused.Candidates) {
+			t.Fatalf("%+v with new memory, %+v with old", fresh, reused)
+		}
+		able := slices.ContainsFunc(v.Workers, func(w Worker) bool {
+			return w.State != Down && w.State != Draining && !slices.Contains(req.Exclude, w.Ref)
+		})
+		if able != (fresh.Best != 0) {
+			t.Fatalf("%d was chosen by %v under %v", fresh.Best, fresh.Why, v.Pool.Policy.Name)
+		}
+		if n := req.PromptTokens; fresh.HeldTokens < 0 || fresh.MatchedTokens < fresh.HeldTokens || n > 0 && fresh.MatchedTokens >= n {
+			t.Fatalf("%d tokens of %d match, %d are held", fresh.MatchedTokens, n, fresh.HeldTokens)
+		}
+	})
+}
