@@ -349,3 +349,23 @@ func TestAGatewayKnowsItsOwnDispatchesAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestALimitThatIsNowhereIsAnError: of a workload that meets the SLO at no rate, or at any.
+func TestALimitThatIsNowhereIsAnError(t *testing.T) {
+	for _, always := range []bool{false, true} {
+		tries := 0
+		rate, err := bisect(func(float64) (bool, error) {
+			if tries++; tries > 1000 {
+				t.Fatal("it never ends")
+			}
+			return always, nil
+		}, 100, 1.06)
+		if err == nil {
+			t.Errorf("always %v: a limit of %v", always, rate)
+		}
+	}
+	rate, err := bisect(func(rate float64) (bool, error) { return rate < 7, nil }, 100, 1.06)
+	if err != nil || rate < 6.7 || rate > 7 {
+		t.Errorf("%v, %v", rate, err)
+	}
+}

@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 )
@@ -56,6 +57,9 @@ func bisect(met func(float64) (bool, error), guess, factor float64) (float64, er
 			rate = factor * low
 		case high > 0:
 			rate = high / factor
+		}
+		if far := rate / guess; far < 1e-3 || far > 1e3 {
+			return 0, fmt.Errorf("no saturation between %.3g and %.3g requests/s: the reference meets the SLO at all of these rates or at none", guess/1e3, guess*1e3)
 		}
 		ok, err := met(rate)
 		if err != nil {
