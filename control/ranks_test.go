@@ -47,7 +47,7 @@ func TestRanksBehindOnePortReachGatewaysAsWorkers(t *testing.T) {
 			t.Errorf("%+v", b.s.Status().Workers)
 		}
 		b.stop()
-		b, g = serving(t, e, cfg)
+		_, g = serving(t, e, cfg)
 		g.catchUp()
 		if got := g.holders(path[len(path)-1].Fingerprint); len(got) != 1 || got[0] != refs[second] {
 			t.Errorf("after a restart held by %v, want %d", got, refs[second])

@@ -182,8 +182,9 @@ func (s *Service) firstWorkers(ctx context.Context) error {
 
 // agreeList is PUT /v1/workers.
 func (s *Service) agreeList(body []byte) error {
-	if len(body) > maxAgreedList {
-		return &api.Failure{Status: http.StatusRequestEntityTooLarge, Code: "list_too_long", Message: fmt.Sprintf("%d bytes, replicas agree on %d at most", len(body), maxAgreedList), Remedy: "give every replica the list as a file (workers_file), or let a source find the workers"}
+	text, err := json.Marshal(string(body))
+	if err != nil || len(text) > maxAgreedList {
+		return &api.Failure{Status: http.StatusRequestEntityTooLarge, Code: "list_too_long", Message: fmt.Sprintf("%d bytes as JSON, replicas agree on %d at most", len(text), maxAgreedList), Remedy: "give every replica the list as a file (workers_file), or let a source find the workers"}
 	}
 	return s.agreeWorkers(func(d *workersDocument) { d.Over, d.List = s.overWorkers(), string(body) })
 }

@@ -127,6 +127,10 @@ func TestWorkersThatArePutAtOneReplicaAreAllReplicas(t *testing.T) {
 		if code, _ := r.put(r.all[n-1], "/v1/workers", "workers: [{address: nonsense}]"); code != http.StatusBadRequest {
 			t.Errorf("%d for a bad list", code)
 		}
+		// Quotation marks take two bytes each in the document.
+		if code, answer := r.put(r.all[n-1], "/v1/workers", listOf(alpha)+"#"+strings.Repeat(`"`, maxAgreedList/2)); code != http.StatusRequestEntityTooLarge {
+			t.Errorf("%d %s for a list that makes too long a document", code, answer)
+		}
 		r.net.SetDown(true)
 		if code, answer := r.put(r.all[n-1], "/v1/workers", listOf(alpha)); code != http.StatusServiceUnavailable || !strings.Contains(string(answer), "no_majority") {
 			t.Errorf("%d %s without a majority", code, answer)
