@@ -372,7 +372,8 @@ func explainWorker(rule policy.Name, w *route.Worker, c *route.Candidate) explai
 	t := &c.Terms
 	switch rule {
 	case policy.Cost:
-		e.Drawn = &t.Seen
+		drawn := t.Seen // the decision is valid until the next one
+		e.Drawn = &drawn
 		if t.Seen {
 			e.Cost = &explainedCost{t.Wait, t.Miss, t.Decode, t.Evict, t.Spread, t.Cost}
 		}

@@ -287,6 +287,26 @@ func TestExplainTellsWhatChanceDoes(t *testing.T) {
 	}
 }
 
+// TestWhoIsChosenWasDrawn: what other draws would do says nothing of this one.
+func TestWhoIsChosenWasDrawn(t *testing.T) {
+	s, _ := runControl(t, control.Config{Policy: fmt.Appendf(nil, explainPolicy, "cost")}, 6)
+	file, all := requestFile(t, "m"), 0
+	for seed := range 12 {
+		e := explained(t, "--control", s.URL(), "--body", file, "--seed", fmt.Sprint(seed+1))
+		if best := e.at(e.Best); best.Drawn == nil || !*best.Drawn {
+			t.Errorf("seed %d: %s is chosen, and was not drawn", seed+1, e.Best)
+		}
+		for _, w := range e.Workers {
+			if w.Drawn != nil && *w.Drawn {
+				all++
+			}
+		}
+	}
+	if all == 0 || all == 12*6 {
+		t.Errorf("%d of %d were drawn: the test tests nothing", all, 12*6)
+	}
+}
+
 func TestEveryReasonHasWords(t *testing.T) {
 	for w := range route.Why(route.Whys) {
 		if words := because(w.String()); words == w.String() {
