@@ -90,6 +90,7 @@ type peer struct {
 	next    uint64 // number of the message to come
 	entries int
 	digest  uint64
+	same    bool // as this one's, when it said so
 	at      time.Time // of its last word
 	heal    bool      // something of it was lost
 }
@@ -117,7 +118,7 @@ type Stats struct {
 type Peer struct {
 	Nonce   uint64
 	Entries int
-	// Same: its table had the same digest as this one has.
+	// Same: its table had the same digest as this one had then, or has now.
 	Same bool
 	Age  time.Duration
 }
@@ -244,8 +245,9 @@ func (s *Share) hear(ctx context.Context, message []byte, now time.Time) {
 	}
 	if h.kind == position {
 		entries, digest := decodePosition(payload)
+		own, ownDigest := s.cfg.Table()
 		s.mu.Lock()
-		p.entries, p.digest = entries, digest
+		p.entries, p.digest, p.same = entries, digest, entries == own && digest == ownDigest
 		s.mu.Unlock()
 		return
 	}
@@ -309,7 +311,7 @@ func (s *Share) Stats(now time.Time) Stats {
 	defer s.mu.Unlock()
 	for nonce, p := range s.peers {
 		if now.Sub(p.at) <= silentFor {
-			out.Peers = append(out.Peers, Peer{nonce, p.entries, p.entries == entries && p.digest == digest, now.Sub(p.at)})
+			out.Peers = append(out.Peers, Peer{nonce, p.entries, p.same || p.entries == entries && p.digest == digest, now.Sub(p.at)})
 		}
 	}
 	return out

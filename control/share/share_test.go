@@ -187,6 +187,35 @@ func TestWhatOneReplicaHearsAllKnow(t *testing.T) {
 	})
 }
 
+// TestATableThatHasGoneOnIsStillTheSame as another was when that said so: under
+// traffic a table is another one many times a second.
+func TestATableThatHasGoneOnIsStillTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet()
+		a, b := join(n, 1), join(n, 2)
+		a.tell("1")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		is := func(want bool) {
+			t.Helper()
+			if peers := b.Stats(time.Now()).Peers; len(peers) != 1 || peers[0].Same != want {
+				t.Errorf("%+v, want %v", peers, want)
+			}
+		}
+		b.apply(Batch, []byte("2")) // and it hasn't reached the other yet
+		is(true)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		is(false)
+		a.apply(Batch, []byte("2"))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		is(true)
+		a.end()
+		b.end()
+	})
+}
+
 func TestALostMessageIsAskedForAndComesInItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNet()
