@@ -90,7 +90,7 @@ type peer struct {
 	next    uint64 // number of the message to come
 	entries int
 	digest  uint64
-	same    bool // as this one's, when it said so
+	same    bool      // as this one's, when it said so
 	at      time.Time // of its last word
 	heal    bool      // something of it was lost
 }
