@@ -104,12 +104,15 @@ func (g *Gate) putShare(p *pool, now int64) *share {
 		if len(c.Shares) == maxShares || sum(p.inUse) == 0 && p.waiting == 0 {
 			return nil
 		}
-		c.Shares = append(c.Shares, share{Nonce: g.fleet.Nonce})
+		c.Shares = append(c.Shares, share{Nonce: g.fleet.Nonce, Slot: slot})
 		s = &c.Shares[len(c.Shares)-1]
+	}
+	c.dropQueues(slot)
+	if s.Slot != slot { // it stood still, and another VM has taken its row
+		c.dropQueues(s.Slot)
 	}
 	s.Slot, s.Until = slot, g.orphanUntil
 	s.Booked, s.InUse, s.Tokens, s.Prefill = p.inUse, p.inUse, p.prefill, p.prefill
-	c.dropQueues(slot)
 	if p.waiting == 0 {
 		return s
 	}

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/shared/quota"
+	"github.com/warmpath/warmpath/shared/wire"
 )
 
 // TestAQueueIsBoundedInBytes: who waits is held in memory.
@@ -212,5 +214,30 @@ func TestWhatWaitsHereCountsOnce(t *testing.T) {
 		if r := g.arrive(g.vms[0], 0, 1, 4*1500); !r.waiting { // P1 may wait 4 s
 			t.Errorf("3 s of work at most: refused with %v, to come again in %d s", r.refused, r.ticket.RetryAfter)
 		}
+	}
+}
+
+// TestAVMThatLostItsRowWaitsOnce: it stood still for so long that another took its slot.
+func TestAVMThatLostItsRowWaitsOnce(t *testing.T) {
+	g, stop := newGateway(t, 2)
+	defer stop()
+	g.lease(t, 1, 2)
+	running := g.arrive(g.vms[1], 0, 1, 400)
+	waits := g.arrive(g.vms[0], 0, 1, 400)
+	slot, _ := g.vms[0].fleet.Slot()
+	row := wire.EndRow(wire.AppendRow(nil, &wire.Row{Slot: slot, Nonce: 999, TickUnixNanos: g.host.Clock}), 0)
+	g.host.Shared[wire.NewKeys("default").Row(slot)] = abi.FakeShared{Value: row, CAS: 1 << 20}
+	g.pass(300 * time.Millisecond)
+	if now, ok := g.vms[0].fleet.Slot(); !ok || now == slot {
+		t.Fatalf("it has slot %d, %v", now, ok)
+	}
+	if u := g.cell(); u.Waiting[1] != 1 {
+		t.Errorf("%d wait in the cell, it is one", u.Waiting[1])
+	}
+	g.end(running)
+	g.wake()
+	g.pass(200 * time.Millisecond)
+	if u := g.cell(); !waits.running || u.Waiting[1] != 0 {
+		t.Errorf("it runs: %v; %d wait in the cell, it is none", waits.running, u.Waiting[1])
 	}
 }
