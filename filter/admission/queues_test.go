@@ -188,7 +188,7 @@ func TestATenantLeavesRoomInAllVMs(t *testing.T) {
 		t.Fatalf("another tenant finds no room: %v", other.refused)
 	}
 	g.end(other)
-	// What has left its queue counts no more, be it served, given up, or of a VM that died.
+	// What has left its queue counts no more, be it served or given up.
 	g.end(running)
 	for _, r := range waiting {
 		if r.waiting && !r.over {
@@ -200,6 +200,33 @@ func TestATenantLeavesRoomInAllVMs(t *testing.T) {
 	before := len(waiting)
 	if flood(); len(waiting) == before {
 		t.Error("nobody waits in the place of those who left")
+	}
+}
+
+// TestWhatADeadVMHeldOfATenantIsForgotten.
+func TestWhatADeadVMHeldOfATenantIsForgotten(t *testing.T) {
+	g, stop := newGateway(t, 5)
+	defer stop()
+	g.lease(t, 1, 2)
+	g.arrive(g.vms[4], 0, 1, 400)
+	flood := func(vms []*vm) (waiting int) {
+		for i := range 20 {
+			if g.arrive(vms[i%len(vms)], 0, 1, 400).waiting {
+				waiting++
+			}
+		}
+		return waiting
+	}
+	if n := flood(g.vms[:4]); n != 3 {
+		t.Fatalf("%d wait", n)
+	}
+	for _, v := range g.vms[:4] {
+		v.dead = true
+	}
+	g.pass(3 * time.Second)
+	g.lease(t, 1, 2) // USAGE sweeps the pool's cell
+	if n := flood(g.vms[4:]); n != 3 {
+		t.Errorf("%d wait after four VMs have died, want 3", n)
 	}
 }
 
