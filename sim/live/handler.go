@@ -63,6 +63,7 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := callPool.Get().(*call)
+	c.wake = make(chan struct{}, 1)
 	defer c.recycle()
 	c.serve(w, fault, endpoint, rw, r)
 }
@@ -77,17 +78,13 @@ type call struct {
 	answers  [][]byte
 	out      []byte
 	tokens   []text.Token
-	prompt   []text.Token // in tokens of the worker's Tokenizer
-	wake     chan struct{}
+	prompt   []text.Token  // in tokens of the worker's Tokenizer
+	wake     chan struct{} // of this request alone
 }
 
-var callPool = sync.Pool{New: func() any { return &call{wake: make(chan struct{}, 1)} }}
+var callPool = sync.Pool{New: func() any { return &call{} }}
 
 func (c *call) recycle() {
-	select {
-	case <-c.wake:
-	default:
-	}
 	if cap(c.body) <= 1<<20 {
 		callPool.Put(c)
 	}
