@@ -187,6 +187,7 @@ func TestAGuardKeepsP0sFirstTokenWhileP2FloodsTheEngine(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.Run(ctx, nil) }()
+		synctest.Wait() // the flood comes after the first page, on which nothing is counted yet
 		guarded, guardedTokens := flood(t, handled{g})
 		cancel()
 		if err := <-ended; err != nil {

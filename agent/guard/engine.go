@@ -6,7 +6,7 @@ type Load struct {
 	KVShare          float64 // of the cache, held by running requests, 0..1
 	CapacityTokens   int     // of the cache; 0 not known
 	// PromptTokens counts those that were computed or found in the cache since the
-	// engine's start; 0 not known.
+	// engine's start; 0 none yet, or not known.
 	PromptTokens float64
 }
 
@@ -23,7 +23,10 @@ type engine struct {
 }
 
 // tally counts what this guard did.
-type tally struct{ sent, ended int }
+type tally struct {
+	sent, ended int
+	served      int // of those that ended, with a whole answer
+}
 
 // observe takes a page in that was asked for when the tally was asked.
 func (e *engine) observe(l Load, asked tally, limits Limits) {

@@ -35,6 +35,7 @@ type ticket struct {
 	retryAfter time.Duration
 
 	phase   phase
+	served  bool // its answer came whole, and was no error
 	waiter  quota.Waiter
 	arrived time.Time
 	told    chan Reason // of a ticket that waits: none when it is let in
@@ -230,7 +231,9 @@ func (g *gate) admit(t *ticket, now time.Time) {
 
 // observe takes in what the engine said of itself.
 func (g *gate) observe(l Load, asked tally, now time.Time) {
-	g.prefill.count(l.PromptTokens, now)
+	// An engine may count a moment after its answer: what it served before the
+	// reading before must show.
+	g.prefill.count(l.PromptTokens, g.engine.read.served > 0, now)
 	if l.Waiting == 0 {
 		// Who came before the reading before has begun: a request may take a moment to
 		// show in the engine's queue.
@@ -271,6 +274,9 @@ func (g *gate) leave(t *ticket) {
 		g.prefill.end(t)
 		g.inFlight[t.class]--
 		g.engine.now.ended++
+		if t.served {
+			g.engine.now.served++
+		}
 	}
 }
 

@@ -361,6 +361,71 @@ func TestTheEnginesCounterTeachesTheRate(t *testing.T) {
 	}
 }
 
+// TestAnEngineThatHasCountedNothingYetIsNotOneWithoutACounter: a flood comes just after a fresh engine
+// was read. Let in whole, it would stand before every P0 of the next half minute.
+func TestAnEngineThatHasCountedNothingYetIsNotOneWithoutACounter(t *testing.T) {
+	limits := Limits{MaxRunning: 64, QueueWait: [classes]time.Duration{p2: time.Hour}}
+	const half = coldPrefill / 2 / 4000 // P2's part
+	flood := func(p *play) {
+		for range 150 {
+			p.comes(p2, 0, 4000)
+		}
+	}
+	// Its pages lack the counter, or say 0, until the first prompt is computed.
+	p := newPlay(t, limits, false)
+	p.observe(Load{})
+	flood(p)
+	p.now = p.now.Add(100 * time.Millisecond)
+	p.observe(Load{Running: half})
+	if len(p.in) != half {
+		t.Fatalf("%d of a flood let in of an engine that has counted nothing yet, want %d", len(p.in), half)
+	}
+	if high := p.comes(p0, 0, 500); high.phase != computing {
+		t.Errorf("P0 beside it: %v", high.phase)
+	}
+
+	// Nor is it without a counter after an error, an answer that was cut, or a page
+	// that was asked for as its first answer ended.
+	p = newPlay(t, limits, false)
+	p.observe(Load{})
+	for range 3 {
+		one := p.comes(p1, 0, 10)
+		p.gate.answers(one, false, p.now)
+		p.leaves(one)
+		p.observe(Load{})
+	}
+	one := p.comes(p1, 0, 10)
+	p.gate.answers(one, false, p.now)
+	one.served = true
+	p.leaves(one)
+	p.observe(Load{})
+	p.in = nil
+	if flood(p); len(p.in) != half {
+		t.Fatalf("%d of a flood let in, want %d", len(p.in), half)
+	}
+	// When it has served and still counts nothing it has none: unknown is not full.
+	p.now = p.now.Add(100 * time.Millisecond)
+	p.observe(Load{Running: half})
+	if len(p.in) != 64+4 {
+		t.Errorf("%d let in of an engine without a counter, want all that fit", len(p.in))
+	}
+
+	// One that counted before it started anew does have one.
+	p = newPlay(t, limits, false)
+	one = p.comes(p1, 0, 10)
+	p.gate.answers(one, false, p.now)
+	one.served = true
+	p.leaves(one)
+	p.observe(Load{PromptTokens: 10})
+	p.gate.forget()
+	p.observe(Load{})
+	p.observe(Load{})
+	p.in = nil
+	if flood(p); len(p.in) != half {
+		t.Errorf("%d of a flood let in of an engine that started anew, want %d", len(p.in), half)
+	}
+}
+
 // TestACounterThatMovesSlowlyTeachesNothing: an engine that has one prompt to compute counts that one
 // in a second, whatever it could do. A stream that others wait for does show it.
 func TestACounterThatMovesSlowlyTeachesNothing(t *testing.T) {

@@ -41,7 +41,8 @@ type prefill struct {
 	rate    float64 // tokens/s; 0 not known
 	prompts []prompt
 
-	uncounted bool // the engine has no counter, as far as is known
+	counts    bool // the engine has a counter: it was seen above 0
+	uncounted bool // it has none, as far as is known
 	counted   float64
 	at        time.Time // when counted was read; zero when nothing was pending
 }
@@ -103,11 +104,13 @@ func (p *prefill) answered(t *ticket, held bool, now time.Time) {
 	p.learn(float64(t.backlog), now.Sub(t.begun), held)
 }
 
-// count takes in the engine's counter, 0 for none.
-func (p *prefill) count(total float64, now time.Time) {
-	p.uncounted = total == 0
+// count takes in the engine's counter, 0 for none or for nothing yet: whether an
+// engine has one shows when it has served, that is, must have counted a prompt.
+func (p *prefill) count(total float64, served bool, now time.Time) {
+	p.counts = p.counts || total > 0
+	p.uncounted = served && !p.counts
 	switch {
-	case p.uncounted || p.pending == 0:
+	case total == 0 || p.pending == 0:
 		p.at = time.Time{}
 		return
 	case p.at.IsZero() || total < p.counted: // another process

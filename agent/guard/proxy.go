@@ -205,7 +205,7 @@ func (g *Guard) modifyResponse(resp *http.Response) error {
 		resp.Header.Set("Connection", "close")
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	resp.Body = &answer{g: g, v: v, src: resp.Body, stream: kind == "text/event-stream"}
+	resp.Body = &answer{g: g, v: v, src: resp.Body, ok: resp.StatusCode == http.StatusOK, stream: kind == "text/event-stream"}
 	return nil
 }
 
@@ -231,6 +231,7 @@ type answer struct {
 	g      *Guard
 	v      *visit
 	src    io.ReadCloser
+	ok     bool // no error
 	stream bool
 	begun  bool
 	timer  *time.Timer // for the next piece
@@ -259,7 +260,7 @@ func (a *answer) Read(p []byte) (int, error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, io.EOF):
-		a.v.outcome = served
+		a.v.outcome, a.v.ticket.served = served, a.ok
 	default:
 		a.brokeOff(err)
 		return n, nil // the words, and then the error

@@ -176,6 +176,37 @@ func TestRequestAndAnswerPassAsTheyAre(t *testing.T) {
 	f.idle()
 }
 
+// TestOnlyAWholeAnswerProvesThatAPromptWasComputed: not an error, nor a stream that broke.
+func TestOnlyAWholeAnswerProvesThatAPromptWasComputed(t *testing.T) {
+	f := newFront(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.RawQuery {
+		case "error":
+			w.WriteHeader(http.StatusBadRequest)
+		case "broken":
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: 1\n\n")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, "{}")
+	})
+	for _, step := range []struct {
+		query string
+		want  tally
+	}{{"error", tally{1, 1, 0}}, {"broken", tally{2, 2, 0}}, {"", tally{3, 3, 1}}} {
+		resp, err := f.post(t.Context(), chat+"?"+step.query, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		f.idle()
+		if got := f.Ask().tally; got != step.want {
+			t.Errorf("%q: %+v, want %+v", step.query, got, step.want)
+		}
+	}
+}
+
 func TestAStreamIsPassedOnPieceByPiece(t *testing.T) {
 	more := make(chan string)
 	f := newFront(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
