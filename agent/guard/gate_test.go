@@ -426,6 +426,32 @@ func TestAnEngineThatHasCountedNothingYetIsNotOneWithoutACounter(t *testing.T) {
 	}
 }
 
+// TestPromptsThatOvertakeOthersOnTheWayShowNoHigherRate: what is let in at once reaches the engine in
+// any order.
+func TestPromptsThatOvertakeOthersOnTheWayShowNoHigherRate(t *testing.T) {
+	p := newPlay(t, Limits{MaxRunning: 100}, false)
+	var came []*ticket
+	for range 4 {
+		came = append(came, p.comes(p1, 0, 4000))
+	}
+	for i := len(came) - 1; i >= 0; i-- { // 10,000 tokens/s
+		p.now = p.now.Add(400 * time.Millisecond)
+		p.gate.answers(came[i], true, p.now)
+		if r := p.gate.prefill.rate; r != 10_000 {
+			t.Fatalf("rate %v after the %dth, of an engine that took them in the reverse order", r, i+1)
+		}
+	}
+	// What came behind a prompt that has left the backlog was not before it.
+	p = newPlay(t, Limits{MaxRunning: 100}, false)
+	one := p.comes(p1, 0, 4000)
+	p.gate.prefill.begunUntil(p.gate.engine.now.sent)
+	p.comes(p1, 0, 3000)
+	p.now = p.now.Add(400 * time.Millisecond)
+	if p.gate.answers(one, true, p.now); p.gate.prefill.rate != 10_000 {
+		t.Errorf("rate %v with another prompt behind", p.gate.prefill.rate)
+	}
+}
+
 // TestACounterThatMovesSlowlyTeachesNothing: an engine that has one prompt to compute counts that one
 // in a second, whatever it could do. A stream that others wait for does show it.
 func TestACounterThatMovesSlowlyTeachesNothing(t *testing.T) {

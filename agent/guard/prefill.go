@@ -101,7 +101,24 @@ func (p *prefill) end(t *ticket) {
 // answered takes in that t's first token came now; held, that somebody waits for
 // prompts to be computed.
 func (p *prefill) answered(t *ticket, held bool, now time.Time) {
-	p.learn(float64(t.backlog), now.Sub(t.begun), held)
+	// Requests that are let in together reach the engine in any order, so prompts
+	// before it may still stand; but a whole answer doesn't tell when its prompt was
+	// computed. The rate rises by what is proven, and falls by what is not enough even
+	// so.
+	proven := t.backlog
+	for _, before := range p.prompts {
+		if before.ticket == t || !t.pends { // then all of them came later
+			break
+		}
+		if before.ticket.pends {
+			proven -= before.ticket.tokens
+		}
+	}
+	in := now.Sub(t.begun)
+	p.learn(float64(proven), in, false)
+	if held && float64(t.backlog) < p.rate*in.Seconds() {
+		p.learn(float64(t.backlog), in, true)
+	}
 }
 
 // count takes in the engine's counter, 0 for none or for nothing yet: whether an
