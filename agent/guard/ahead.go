@@ -69,8 +69,23 @@ func (a *ahead) Read(p []byte) (int, error) {
 	return 0, nil
 }
 
-// Close is the server's business.
-func (a *ahead) Close() error { return nil }
+// Close ends the reading of what is beyond the limit; all else is the server's business.
+func (a *ahead) Close() error {
+	a.mu.Lock()
+	beyond := a.over && a.err == nil
+	a.mu.Unlock()
+	if beyond {
+		return a.src.Close()
+	}
+	return nil
+}
+
+// cut tells whether the reading ended before the body did.
+func (a *ahead) cut() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err != nil && !errors.Is(a.err, io.EOF)
+}
 
 // ended tells whether the client has sent all.
 func (a *ahead) ended() bool {

@@ -23,6 +23,9 @@ const RefusedHeader = "x-warmpath-refused"
 // keeps its connection, one that hasn't is not waited for.
 const skipTimeout = 50 * time.Millisecond
 
+// maxSkip is how much of a body net/http skips to keep a connection.
+const maxSkip = 256 << 10
+
 var (
 	errSilent   = errors.New("the engine fell silent in mid-answer")
 	errBrokeOff = errors.New("the engine broke off in mid-answer")
@@ -36,7 +39,9 @@ type visit struct {
 	client   context.Context // ends when the client leaves
 	attempt  context.Context // ends the request to the engine too
 	cancel   context.CancelCauseFunc
-	ahead    *ahead // of a request that waited
+	body     io.Reader // as it comes from the client
+	skipped  bool      // up to its end
+	ahead    *ahead    // of a request that waited
 	outcome  outcome
 }
 
@@ -46,7 +51,7 @@ func visitOf(r *http.Request) *visit { return r.Context().Value(visitKey{}).(*vi
 
 // ServeHTTP passes r to the engine when the gate lets it in.
 func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{client: r.Context()}
+	v := &visit{client: r.Context(), body: r.Body}
 	v.attempt, v.cancel = context.WithCancelCause(r.Context())
 	defer v.cancel(nil)
 	r = r.WithContext(context.WithValue(v.attempt, visitKey{}, v))
@@ -63,7 +68,7 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	why, stays := g.enter(w, r, v)
 	if v.ahead != nil {
 		r.Body = v.ahead
-		defer v.ahead.stop()
+		defer func() { v.end(w, r, stays, recover()) }()
 	}
 	switch {
 	case !stays:
@@ -128,6 +133,34 @@ func (g *Guard) giveUp(t *ticket) bool {
 	return ok
 }
 
+// end stops the reading of a body. An HTTP/1.1 connection on which the rest of one is still to
+// come ends with it: net/http would look for the next request there.
+func (v *visit) end(w http.ResponseWriter, r *http.Request, stays bool, panicked any) {
+	v.ahead.stop()
+	switch {
+	case panicked != nil:
+		panic(panicked)
+	case r.ProtoMajor == 1 && !v.skipped && v.ahead.cut():
+		if stays {
+			_ = http.NewResponseController(w).Flush()
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// skip reads the rest of a refused request's body. net/http does so after the handler, but if it
+// finds the end there, its watch over the connection begins too late for it to be stopped, and
+// meets the next request in a panic.
+func (v *visit) skip(w http.ResponseWriter) {
+	conn := http.NewResponseController(w)
+	_ = conn.Flush()
+	_ = conn.SetReadDeadline(time.Now().Add(skipTimeout))
+	if _, err := io.Copy(io.Discard, v.body); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	v.skipped = true
+}
+
 // leave is the one end of every request that was at the gate.
 func (g *Guard) leave(v *visit) {
 	g.mu.Lock()
@@ -157,19 +190,25 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, v *visit, why Rea
 		}
 		text = `{"type":"error","error":{"type":"` + kind + `","message":"` + reasonMessages[why] + `"}}`
 	}
-	if r.ProtoMajor == 1 && r.ContentLength != 0 && (v.ahead == nil || !v.ahead.ended()) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(skipTimeout))
-	}
+	rest := r.ProtoMajor == 1 && r.ContentLength != 0 && (v.ahead == nil || !v.ahead.ended())
+	skips := rest && 0 < r.ContentLength && r.ContentLength <= maxSkip
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	// Not all at once again.
 	h.Set("Retry-After", strconv.Itoa(1+int(v.ticket.retryAfter/time.Second)+rand.IntN(3)))
 	h.Set(RefusedHeader, why.String())
-	if why == draining {
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	if why == draining || rest && !skips {
 		h.Set("Connection", "close")
 	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text)
+	switch {
+	case skips:
+		v.skip(w)
+	case rest:
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(skipTimeout))
+	}
 }
 
 // rewrite sends the request on as it came: ReverseProxy takes out what is for one

@@ -397,6 +397,80 @@ func TestARefusalIsToldInTheDialectOfThePath(t *testing.T) {
 	}
 }
 
+// TestARefusedBodyIsReadToItsEndOrTheConnectionEnds: what follows a body is the next request, and
+// nothing in a body is. The next one comes in the same segment as the end of the body before it.
+func TestARefusedBodyIsReadToItsEndOrTheConnectionEnds(t *testing.T) {
+	release := make(chan struct{})
+	f := newFront(t, Config{Limits: Limits{MaxRunning: 1, EngineQueue: 1, QueueBytes: 10}}, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	ends := make(chan struct{})
+	for range 2 {
+		go func() {
+			f.whole(chat, "{}")
+			ends <- struct{}{}
+		}()
+	}
+	f.until("two are at the engine", func() bool { return f.InFlight() == 2 })
+	head := func(path string, length int) string {
+		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", path, length)
+	}
+	for range 50 {
+		c, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewReader(c)
+		answer := func() int {
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				return 0
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			return resp.StatusCode
+		}
+		_, _ = io.WriteString(c, head(chat, 5000)+strings.Repeat("x", 1000))
+		if got := answer(); got != 503 {
+			t.Fatalf("the first: %d", got)
+		}
+		_, _ = io.WriteString(c, strings.Repeat("x", 4000)+head(chat, 7000)+strings.Repeat("y", 10))
+		time.Sleep(time.Millisecond)
+		_, _ = io.WriteString(c, strings.Repeat("y", 6990))
+		if got := answer(); got != 503 {
+			t.Fatalf("the second: %d", got)
+		}
+		_ = c.Close()
+	}
+	refusals := value(t, f.metrics.refusals[p1][queueFull])
+	c, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	hidden := head(chat, 11)
+	_, _ = io.WriteString(c, head(chat, len(hidden))+hidden[:1])
+	in := bufio.NewReader(c)
+	if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != 503 {
+		t.Fatal(resp, err)
+	} else {
+		_, _ = io.Copy(io.Discard, resp.Body)
+	}
+	time.Sleep(2 * skipTimeout)
+	_, _ = io.WriteString(c, hidden[1:])
+	if resp, err := http.ReadResponse(in, nil); err == nil {
+		t.Errorf("what is in a body was answered: %d", resp.StatusCode)
+	}
+	if n := value(t, f.metrics.refusals[p1][queueFull]); n != refusals+1 {
+		t.Errorf("%v requests were seen in one", n-refusals)
+	}
+	close(release)
+	<-ends
+	<-ends
+}
+
 func TestWhoHasWaitedLongEnoughIsTold(t *testing.T) {
 	release := make(chan struct{})
 	f := newFront(t, Config{
