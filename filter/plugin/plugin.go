@@ -32,7 +32,6 @@ import (
 	"github.com/warmpath/warmpath/filter/metrics"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/route"
-	"github.com/warmpath/warmpath/shared/table"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -63,9 +62,6 @@ type VM struct {
 	chain        fingerprint.Chain
 	tokens       *tokens // nil before the first exact prompt
 	routeRequest route.Request
-	table        []table.Match // of routeRequest, without what was sent lately
-	sent         []route.Sent  // what this gateway has sent of its prompt lately
-	known        uint32        // units of it that the table knew at the chosen worker
 	decision     route.Decision
 	report       wire.Report
 }

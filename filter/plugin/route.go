@@ -108,10 +108,10 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 		return s.noWorker(pool, began)
 	}
 	s.predictedTokens, s.heldTokens = clamp32(d.MatchedTokens), clamp32(d.HeldTokens)
-	sentAgo := vm.lookAtSent(d.Best)
+	known, sentAgo := knownAt(d.Best, request)
 	if sentAgo > 0 {
 		// What is only on its way there it may have, or not yet, or at another rank.
-		s.heldTokens = min(s.heldTokens, vm.known*fingerprint.UnitTokens)
+		s.heldTokens = min(s.heldTokens, known*fingerprint.UnitTokens)
 	}
 	if s.reserve(pool, began) {
 		return types.ActionPause
@@ -142,7 +142,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	}
 	s.announce(pool, d, p.exact(), steer, len(request.Matches), sentAgo)
 	if steer && !s.anyRank {
-		s.noteSent(d.Best, p, vm.known)
+		s.noteSent(d.Best, p, known)
 	}
 	vm.metrics.Decision(uint64(max(0, abi.Now()-began)) / 1000)
 	return types.ActionContinue
@@ -157,12 +157,10 @@ func (vm *VM) ask(f *fleet.Fleet, pool *fleet.Pool, p *prompt, session uint64, e
 	request.Checkpoints, request.Exact = p.checkpoints, p.exact()
 	request.Exclude = f.Excluded(exclude, request.Exclude[:0])
 	request.Matches, request.SlowMatches = request.Matches[:0], request.SlowMatches[:0]
-	vm.table, vm.sent, request.Sent = vm.table[:0], vm.sent[:0], nil
+	request.Sent = request.Sent[:0]
 	if len(p.checkpoints) > 0 {
 		request.Matches = f.Find(pool, p.checkpoints, lookupBudget, request.Matches)
-		vm.sent = f.FindSent(p.checkpoints, p.ringKey, p.tokens, request.Matches, vm.sent[:0])
-		vm.table = append(vm.table, request.Matches...)
-		request.AddSent(vm.sent)
+		request.AddSent(f.FindSent(p.checkpoints, p.ringKey, p.tokens, request.Matches, request.Sent))
 	}
 	if p.exact() {
 		request.SlowMatches = f.FindSlow(pool, p.checkpoints, lookupBudget, request.SlowMatches)
@@ -170,21 +168,23 @@ func (vm *VM) ask(f *fleet.Fleet, pool *fleet.Pool, p *prompt, session uint64, e
 	return request
 }
 
-// lookAtSent sets vm.known, what the table knew of a prompt at the chosen worker, and answers how
-// long ago this gateway sent more of it there: 0 for not lately.
-func (vm *VM) lookAtSent(best uint16) (ago time.Duration) {
-	vm.known = 0
-	for i := range vm.table {
-		if vm.table[i].Ref == best {
-			vm.known = vm.table[i].Units
+// knownAt is how many units of a request the table knew at the chosen worker, and how long ago this
+// gateway sent more of it there: 0 for not lately.
+func knownAt(best uint16, r *route.Request) (known uint32, ago time.Duration) {
+	for i := range r.Sent {
+		if s := &r.Sent[i]; s.Ref == best {
+			if s.Units > s.Known {
+				ago = max(s.Ago, time.Millisecond)
+			}
+			return s.Known, ago
 		}
 	}
-	for i := range vm.sent {
-		if s := &vm.sent[i]; s.Ref == best && s.Units > vm.known {
-			ago = max(s.Ago, time.Millisecond)
+	for i := range r.Matches {
+		if r.Matches[i].Ref == best {
+			return r.Matches[i].Units, 0
 		}
 	}
-	return ago
+	return 0, 0
 }
 
 // countLookup counts a request whose prefix was looked up, by prompt length.

@@ -153,7 +153,7 @@ type Request struct {
 	// SlowMatches are the longest prefixes that workers have in any memory, some of it not the
 	// GPU's: what is beyond the worker's match counts by the pool's SlowCredit.
 	SlowMatches []table.Match
-	// Sent is what AddSent has added to Matches, nil for nothing.
+	// Sent is what AddSent has added to Matches.
 	Sent []Sent
 	// Checkpoints of the prompt, ascending: its hot prefix is found by them, and where an answer
 	// follows a match. nil for not known.

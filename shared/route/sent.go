@@ -13,6 +13,8 @@ type Sent struct {
 	Ref uint16
 	// Units is the end of the deepest checkpoint of the request that was sent there.
 	Units uint32
+	// Known is how much of it the table knows there: AddSent sets it.
+	Known uint32
 	// Ago is how long ago, Ready how long the worker takes yet to have computed it, 0 for no longer.
 	Ago, Ready time.Duration
 }
@@ -25,13 +27,15 @@ func (r *Request) AddSent(sent []Sent) {
 	known := len(r.Matches)
 next:
 	for i := range sent {
+		s := &sent[i]
+		s.Known = 0
 		for k := range known {
-			if m := &r.Matches[k]; m.Ref == sent[i].Ref {
-				m.Units = max(m.Units, sent[i].Units)
+			if m := &r.Matches[k]; m.Ref == s.Ref {
+				s.Known, m.Units = m.Units, max(m.Units, s.Units)
 				continue next
 			}
 		}
-		r.Matches = append(r.Matches, table.Match{Ref: sent[i].Ref, Units: sent[i].Units})
+		r.Matches = append(r.Matches, table.Match{Ref: s.Ref, Units: s.Units})
 	}
 }
 
