@@ -239,21 +239,15 @@ func printWatch(out io.Writer, q, before *api.Quota, pool string, header bool) e
 			continue
 		}
 		found = true
-		var inUse, waiting, refused, shares string
+		var inUse, waiting, refused, shares []uint64
 		was := poolOf(before, p.Name)
 		for c, of := range p.Classes {
-			slash := "/"
-			if c == 0 {
-				slash = ""
-			}
-			inUse += slash + strconv.FormatUint(of.InUse, 10)
-			waiting += slash + strconv.FormatUint(of.Waiting, 10)
+			inUse, waiting = append(inUse, of.InUse), append(waiting, of.Waiting)
 			since := uint64(0)
 			if was != nil && c < len(was.Classes) && of.Refused > was.Classes[c].Refused {
 				since = of.Refused - was.Classes[c].Refused
 			}
-			refused += slash + strconv.FormatUint(since, 10)
-			shares += slash + strconv.Itoa(int(100*of.Share+0.5))
+			refused, shares = append(refused, since), append(shares, percent(of.Share))
 		}
 		state := "refuses"
 		switch {
@@ -262,7 +256,7 @@ func printWatch(out io.Writer, q, before *api.Quota, pool string, header bool) e
 		case !p.Enforced:
 			state = "observes"
 		}
-		fmt.Fprintf(out, row, p.Name, limit(p.Slots), inUse, waiting, refused, millis(int64(p.Classes[0].TTFTP99Millis)), strconv.FormatFloat(p.Open, 'f', 2, 64), shares, state)
+		fmt.Fprintf(out, row, p.Name, limit(p.Slots), slashed(inUse), slashed(waiting), slashed(refused), millis(int64(p.Classes[0].TTFTP99Millis)), strconv.FormatFloat(p.Open, 'f', 2, 64), slashed(shares), state)
 	}
 	if !found {
 		return fmt.Errorf("no pool %q (warmpath quota show lists them)", pool)
@@ -308,13 +302,25 @@ func printHistory(out io.Writer, q *api.Quota) error {
 			last := &step[len(step)-1]
 			var shares [3]uint64
 			for c, share := range last.Shares {
-				shares[c] = uint64(100*share + 0.5)
+				shares[c] = percent(share)
 			}
-			fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%.2f\t%s\t%s\t%s\t\n", p.Name, last.Age, slashed(count), millis(int64(worst)), last.Lend,
-				slashed(shares), slashed(last.InUse), slashed(last.Waiting))
+			fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%.2f\t%s\t%s\t%s\t\n", p.Name, last.Age, slashed(count[:]), millis(int64(worst)), last.Lend,
+				slashed(shares[:]), slashed(last.InUse[:]), slashed(last.Waiting[:]))
 		}
 	}
 	return w.Flush()
 }
 
-func slashed(n [3]uint64) string { return fmt.Sprintf("%d/%d/%d", n[0], n[1], n[2]) }
+// slashed are numbers of the classes: 3/1/0.
+func slashed(n []uint64) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte('/')
+		}
+		b.WriteString(strconv.FormatUint(n[i], 10))
+	}
+	return b.String()
+}
+
+func percent(share float64) uint64 { return uint64(100*share + 0.5) }
