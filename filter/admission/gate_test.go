@@ -45,10 +45,18 @@ type request struct {
 	waiting bool
 	refused quota.Reason
 	over    bool
+	told    int // how often its wait has ended
 }
 
-func (r *request) Admitted()                { r.running, r.waiting = true, false }
-func (r *request) Refused(why quota.Reason) { r.refused, r.waiting, r.over = why, false, true }
+func (r *request) Admitted() {
+	r.told++
+	r.running, r.waiting = true, false
+}
+
+func (r *request) Refused(why quota.Reason) {
+	r.told++
+	r.refused, r.waiting, r.over = why, false, true
+}
 
 const settings = `{"enforce": ["default"], "tenants": {"small": {"concurrency": 2, "index": 1}, "heavy": {"weight": 4, "index": 2}},
 	"classes": {"p0": {"queue": {"requests": 5, "bytes": 1000000, "deadline_ms": 2000}},
@@ -222,6 +230,11 @@ func TestWhateverComesTheLimitsHoldAndTheBestWaiterIsNext(t *testing.T) {
 				t.Fatalf("%d run with a limit of %d and %d before; %d of the tenant's with %d and %d before", all, slots, before, few, small, smallBefore)
 			}
 			before, smallBefore = all, few
+			for _, r := range g.requests {
+				if r.told > 1 {
+					t.Fatalf("a request of tenant %d was told twice how its wait ends", r.ticket.Tenant)
+				}
+			}
 		}
 		some := func(t *rapid.T, is func(*request) bool) *request {
 			var found []*request

@@ -268,3 +268,25 @@ func TestAVMThatLostItsRowWaitsOnce(t *testing.T) {
 		t.Errorf("it runs: %v; %d wait in the cell, it is none", waits.running, u.Waiting[1])
 	}
 }
+
+// TestALateSlotEndsAWaitOnce: two waits end at the same tick. The first one's tenant
+// slot, given back, makes the gate look who is next: that one gets the slot, or is
+// turned away, and not both.
+func TestALateSlotEndsAWaitOnce(t *testing.T) {
+	g, stop := newGateway(t, 1)
+	defer stop()
+	g.lease(t, 0, 1)
+	first, second := g.arrive(g.vms[0], 1, 0, 0), g.arrive(g.vms[0], 0, 0, 0)
+	if !first.waiting || !second.waiting {
+		t.Fatal("with no slots both wait")
+	}
+	g.lease(t, 1, 0)
+	g.advance(2 * time.Second)
+	if first.told != 1 || first.refused != quota.QueueTimeout || second.told != 1 || !second.running {
+		t.Fatalf("first %+v, second %+v", first, second)
+	}
+	g.end(second)
+	if held := g.vms[0].gate.tenant(0).held; held != [3]int{} {
+		t.Fatalf("%v are in no queue", held)
+	}
+}

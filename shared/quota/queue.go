@@ -251,13 +251,16 @@ func (q *Queue) Unblock() {
 }
 
 // Expire removes the requests whose deadline has come, in the order of their
-// coming, and hands each to gone.
+// coming, and hands each to gone, which may take others.
 func (q *Queue) Expire(now int64, gone func(w *Waiter)) {
 	for w := q.oldest; w != nil; {
 		next := w.newer
 		if w.Deadline <= now {
 			q.Remove(w)
 			gone(w)
+			if next != nil && !next.Waits() { // gone took it
+				next = q.oldest
+			}
 		}
 		w = next
 	}

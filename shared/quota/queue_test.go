@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -233,5 +234,31 @@ func TestASpentRetryBudgetIsEarnedBack(t *testing.T) {
 	}
 	if b.Spent() {
 		t.Fatal("a debt has no end")
+	}
+}
+
+// TestWhoIsTakenWhileOthersExpireDoesNotExpire: the end of one request's wait frees
+// something, so that the next, whose time has come as well, gets its turn instead.
+func TestWhoIsTakenWhileOthersExpireDoesNotExpire(t *testing.T) {
+	q := NewQueue(8, 1000)
+	waiters := make([]Waiter, 5)
+	for i := range waiters {
+		waiters[i] = Waiter{Tenant: uint16(i), Deadline: 10}
+		q.Push(&waiters[i], 0, 1)
+	}
+	told := map[uint16]string{}
+	q.Expire(10, func(w *Waiter) {
+		told[w.Tenant] += "expired"
+		if w.Tenant == 1 {
+			for range 2 {
+				best := q.Best()
+				q.Take(best)
+				told[best.Tenant] += "taken"
+			}
+		}
+	})
+	want := map[uint16]string{0: "expired", 1: "expired", 2: "taken", 3: "taken", 4: "expired"}
+	if !maps.Equal(told, want) || q.Len() != 0 {
+		t.Fatalf("told %v, %d still wait", told, q.Len())
 	}
 }
