@@ -49,9 +49,9 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 	line = append(line, d.Why.String()...)
 	line = append(line, " n="...)
 	line = strconv.AppendUint(line, uint64(matches), 10)
-	if slow := d.MatchedTokens - d.HeldTokens; slow > 0 {
+	if d.SlowTokens > 0 {
 		line = append(line, " slow="...)
-		line = strconv.AppendUint(line, uint64(slow), 10)
+		line = strconv.AppendUint(line, uint64(d.SlowTokens), 10)
 	}
 	if sentAgo > 0 {
 		line = append(line, " sent="...)

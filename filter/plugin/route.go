@@ -109,10 +109,6 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	}
 	s.predictedTokens, s.heldTokens = clamp32(d.MatchedTokens), clamp32(d.HeldTokens)
 	known, sentAgo := knownAt(d.Best, request)
-	if sentAgo > 0 {
-		// What is only on its way there it may have, or not yet, or at another rank.
-		s.heldTokens = min(s.heldTokens, known*fingerprint.UnitTokens)
-	}
 	if s.reserve(pool, began) {
 		return types.ActionPause
 	}

@@ -20,7 +20,7 @@ import (
 // With 64 workers a call takes about 1.5 us, 4 in V8 and 10 in wazero (make bench-choose), with 1,000
 // ten times as much; it allocates only while d grows.
 func Choose(req *Request, view *View, now time.Duration, rng *Rand, d *Decision) {
-	d.Best, d.Second, d.Ranked, d.MatchedTokens, d.HeldTokens, d.Why = 0, 0, false, 0, 0, WhyNone
+	d.Best, d.Second, d.Ranked, d.MatchedTokens, d.HeldTokens, d.SlowTokens, d.Why = 0, 0, false, 0, 0, 0, WhyNone
 	c := chooser{req: req, view: view, rng: rng, d: d, rule: &view.Pool.Policy, skip: -1}
 	key := req.SessionKey
 	if key == 0 {
@@ -35,7 +35,8 @@ func Choose(req *Request, view *View, now time.Duration, rng *Rand, d *Decision)
 	c.enter(now)
 	if best, why := c.pick(); best >= 0 {
 		d.Best, d.Why = view.Workers[best].Ref, why
-		d.MatchedTokens, d.HeldTokens = d.seen[best].matched, d.seen[best].held
+		d.MatchedTokens, d.HeldTokens = d.seen[best].matched, c.promised(best)
+		d.SlowTokens = d.MatchedTokens - d.seen[best].held
 		c.skip = best
 		second := c.second(best)
 		if second >= 0 {

@@ -328,7 +328,7 @@ func TestADecisionIsTheSameWhateverItsMemory(t *testing.T) {
 		Choose(req, v, time.Second, NewRand(seed), &fresh)
 		Choose(req, v, time.Second, NewRand(seed), &reused)
 		if fresh.Best != reused.Best || fresh.Second != reused.Second || fresh.Why != reused.Why || fresh.Ranked != reused.Ranked ||
-			fresh.MatchedTokens != reused.MatchedTokens || fresh.HeldTokens != reused.HeldTokens || len(fresh.Candidates) != len(reused.Candidates) {
+			fresh.MatchedTokens != reused.MatchedTokens || fresh.HeldTokens != reused.HeldTokens || fresh.SlowTokens != reused.SlowTokens || len(fresh.Candidates) != len(reused.Candidates) {
 			t.Fatalf("%+v with new memory, %+v with old", fresh, reused)
 		}
 		able := slices.ContainsFunc(v.Workers, func(w Worker) bool {
@@ -339,6 +339,11 @@ func TestADecisionIsTheSameWhateverItsMemory(t *testing.T) {
 		}
 		if n := req.PromptTokens; fresh.HeldTokens < 0 || fresh.MatchedTokens < fresh.HeldTokens || n > 0 && fresh.MatchedTokens >= n {
 			t.Fatalf("%d tokens of %d match, %d are held", fresh.MatchedTokens, n, fresh.HeldTokens)
+		}
+		for i := range v.Workers {
+			if w := &v.Workers[i]; w.Ref == fresh.Best && fresh.HeldTokens%max(w.BlockTokens, fingerprint.UnitTokens) != 0 {
+				t.Fatalf("%d tokens are held by blocks of %d", fresh.HeldTokens, w.BlockTokens)
+			}
 		}
 	})
 }

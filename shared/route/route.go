@@ -270,10 +270,11 @@ type Decision struct {
 	Best, Second uint16
 	// Ranked: Best has a rank, and Second the same or none is named, so the header may say it.
 	Ranked bool
-	// MatchedTokens is the usable match at Best, HeldTokens that of it which Best holds: without
-	// what slow ones are worth.
-	MatchedTokens, HeldTokens int
-	Why                       Why
+	// MatchedTokens is the usable match at Best, SlowTokens that of it which slow ones are worth.
+	// HeldTokens is that of it which Best holds, in whole blocks: without the slow ones, and
+	// without what was only sent there.
+	MatchedTokens, HeldTokens, SlowTokens int
+	Why                                   Why
 	// Control tells that the rule of the pool's control group decided.
 	Control bool
 	// Explain, set by the caller, asks for Candidates.

@@ -59,6 +59,18 @@ func (c *chooser) findPending() {
 	c.pending = min(int(units)*fingerprint.UnitTokens, c.req.PromptTokens)
 }
 
+// promised is what worker i is sure to have of its match. What is only on its way there it may have,
+// or not yet, or at another rank.
+func (c *chooser) promised(i int) int {
+	held := c.d.seen[i].held
+	for k := range c.req.Sent {
+		if s := &c.req.Sent[k]; s.Ref == c.view.Workers[i].Ref && s.Units > s.Known {
+			held = min(held, c.usable(i, s.Known))
+		}
+	}
+	return held
+}
+
 // explainSent tells of each candidate what was sent there lately.
 func (c *chooser) explainSent() {
 	for i := range c.req.Sent {

@@ -103,3 +103,32 @@ func TestSentIsPartOfTheMatchesAndOfTheReasons(t *testing.T) {
 		t.Errorf("%+v", d.Candidates)
 	}
 }
+
+// TestWhatIsOnItsWayIsNoPromise: what the table knew of it is, in whole blocks of the worker. Each
+// case in tokens: a worker with blocks of 32 of which the table knows a turn's end within a block.
+func TestWhatIsOnItsWayIsNoPromise(t *testing.T) {
+	for _, c := range []struct{ known, sent, matched, held uint32 }{
+		{208, 256, 256, 192},
+		{208, 208, 192, 192},
+		{208, 192, 192, 192},
+		{192, 208, 192, 192},
+		{0, 256, 256, 0},
+		{16, 256, 256, 0},
+	} {
+		v := family(policy.Cost)
+		for i := range v.Workers[1:] {
+			v.Workers[i+1].State = Down
+		}
+		v.Workers[0].BlockTokens = 32
+		req := &Request{PromptTokens: 386, RingKey: 1, Exact: true}
+		if c.known > 0 {
+			req.Matches = []table.Match{{Ref: 1, Units: c.known / fingerprint.UnitTokens}}
+		}
+		req.AddSent([]Sent{{Ref: 1, Units: c.sent / fingerprint.UnitTokens, Ago: 40 * time.Millisecond}})
+		var d Decision
+		Choose(req, v, 0, NewRand(1), &d)
+		if d.MatchedTokens != int(c.matched) || d.HeldTokens != int(c.held) || d.SlowTokens != 0 {
+			t.Errorf("%d tokens known, %d sent: %d match, %d of them are held; want %d, %d", c.known, c.sent, d.MatchedTokens, d.HeldTokens, c.matched, c.held)
+		}
+	}
+}

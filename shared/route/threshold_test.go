@@ -45,7 +45,7 @@ func TestATokenInSlowerMemoryCountsAsAPartOfOne(t *testing.T) {
 		if c.name == "behind what is on the GPU" {
 			req.PromptTokens = 8192
 		}
-		if d := choose(req, v); d.Best != c.best || d.MatchedTokens != c.tokens || d.HeldTokens != c.held {
+		if d := choose(req, v); d.Best != c.best || d.MatchedTokens != c.tokens || d.HeldTokens != c.held || d.SlowTokens != c.tokens-c.held {
 			t.Errorf("%s: %d with %d tokens, %d of them held, want %d with %d, %d", c.name, d.Best, d.MatchedTokens, d.HeldTokens, c.best, c.tokens, c.held)
 		}
 	}
