@@ -22,6 +22,8 @@ SOURCES  := . $(wildcard filter/abi/testdata)
 ENVOY    ?= 1.40.0
 FUZZTIME ?= 10m
 EXPLORE  ?= 1000
+# Property tests draw the same cases everywhere; make explore draws new ones.
+export RAPID_SEED ?= 1
 DEMO     ?=
 BENCH    ?=
 TOKENIZERS ?=
@@ -216,8 +218,10 @@ soak: wasm ## A million requests: longest callback, VM memory (SOAK='--requests 
 	@$(GO) run ./integration/soak --module bin/warmpath.wasm $(SOAK)
 
 .PHONY: explore
-explore: ## Try a thousand interleavings of the VMs of one proxy (EXPLORE=5000)
+explore: ## Try a thousand interleavings of the VMs of one proxy, and new cases of all properties (EXPLORE=5000)
 	$(GO) test ./filter/transcripts -run Interleaving -count=1 -timeout 60m -interleavings $(EXPLORE)
+	RAPID_SEED=0 RAPID_CHECKS=$(EXPLORE) $(GO) test -count=1 -timeout 60m \
+		$$(git grep -l '"pgregory.net/rapid"' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: strain
 strain: ## The gateway's tests under the race detector, with 2,000 streams at once
