@@ -113,8 +113,11 @@ func (p *proxy) deploy(wasm []byte, config string, workers int, stopsAtHeaders b
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = host.Close(ctx) })
 	p.host = host
+	t.Cleanup(func() {
+		_ = host.Close(ctx)
+		host = nil // or testing keeps it until all parallel tests have ended
+	})
 	if p.module, err = host.Compile(ctx, "warmpath", wasm); err != nil {
 		t.Fatal(err)
 	}
