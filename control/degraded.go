@@ -71,6 +71,9 @@ func degraded(w *discovery.Worker, a *api.Worker) []string {
 		case e.Problem != "":
 			say("events: %s", e.Problem)
 		}
+		if e.BlockTokens > 0 && w.BlockTokens%e.BlockTokens != 0 {
+			say("blocks of %d tokens by its events, of %d by the worker list or its metrics: more is predicted than comes true (leave block_tokens out)", e.BlockTokens, w.BlockTokens)
+		}
 	}
 	if h := a.Heartbeats; h != nil {
 		if h.Age > lateBeat && h.Age < lostBeat {

@@ -40,6 +40,12 @@ func TestEveryShortcomingIsNamedWithItsReason(t *testing.T) {
 		"late heartbeat":   {func(_ *discovery.Worker, a *api.Worker) { a.Heartbeats = &api.Heartbeats{Age: 7} }, "no heartbeat for 7 s"},
 		"heartbeat of old": {func(_ *discovery.Worker, a *api.Worker) { a.Heartbeats = &api.Heartbeats{Age: 7000} }, ""},
 		"cache part":       {func(_ *discovery.Worker, a *api.Worker) { a.Heartbeats = &api.Heartbeats{Problem: "why"} }, "cache part of the heartbeats ignored: why"},
+		"small blocks": {func(w *discovery.Worker, a *api.Worker) {
+			w.BlockTokens, a.Events = 16, &api.Events{Source: "connected", BlockTokens: 32}
+		}, "blocks of 32 tokens by its events"},
+		"large blocks": {func(w *discovery.Worker, a *api.Worker) {
+			w.BlockTokens, a.Events = 64, &api.Events{Source: "connected", BlockTokens: 32}
+		}, ""},
 		"a rank that is not there": {func(w *discovery.Worker, _ *api.Worker) {
 			w.Address, w.Load = "10.0.0.7:8000@2", discovery.Load{Ranks: 2}
 		}, "load unknown: the engine has 2 data-parallel ranks"},

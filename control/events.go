@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warmpath/warmpath/control/api"
@@ -195,15 +196,23 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 		if union != nil {
 			to = union.Rank()
 		}
-		source := followed{kvevents.NewSource(e, cfg, to, func() { kick(s.dirty) }, log), f.key.identity(e)}
+		var source followed
+		var block atomic.Int64
+		applied := func() {
+			if now := int64(source.BlockTokens()); now > 0 && block.Swap(now) != now {
+				s.fleet.EventBlocks(f.key.ref, int(now))
+			}
+			kick(s.dirty)
+		}
+		source = followed{kvevents.NewSource(e, cfg, to, applied, log), f.key.identity(e)}
 		source.OnDoubt(func() { s.index.Doubt(f.key.ref) })
 		source.SetAdapters(generations)
 		s.restoreEvents(f.key.ref, source, told, log)
+		applied()
 		f.sources = append(f.sources, source)
 	}
 	sources := f.sources
 	f.mu.Unlock()
-	kick(s.dirty)
 	var wg sync.WaitGroup
 	for _, source := range sources {
 		wg.Go(func() { source.Run(ctx) })

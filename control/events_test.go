@@ -152,10 +152,10 @@ func TestWhatAnEngineReportsIsInTheTableAndGoesWithItsRemoval(t *testing.T) {
 		ids = append(ids, tokens[i])
 	}
 	var hashes []any
-	for i := range 8 {
+	for i := range 4 {
 		hashes = append(hashes, 100+i)
 	}
-	stored := []any{"BlockStored", hashes, nil, ids, 16, nil, "GPU"}
+	stored := []any{"BlockStored", hashes, nil, ids, 32, nil, "GPU"}
 	var chain fingerprint.Chain
 	chain.Reset(fingerprint.Salt("default", "", 0, "", fingerprint.Exact))
 	chain.WriteTokens(tokens[:70])
@@ -192,17 +192,22 @@ func TestWhatAnEngineReportsIsInTheTableAndGoesWithItsRemoval(t *testing.T) {
 	publish(stored)
 	wait("every checkpoint in the table", all, func() { g.report(hash, 1) })
 	w := b.worker(alpha)
-	if w.Events.Source != "connected" || w.Events.Held != 8 || w.Events.BlockTokens != 16 || w.Entries != len(held) {
+	if w.Events.Source != "connected" || w.Events.Held != 4 || w.Events.BlockTokens != 32 || w.Entries != len(held) {
 		t.Errorf("%d entries, %+v", w.Entries, w.Events)
+	}
+	// Neither the list nor its metrics say, and gateways predict in whole blocks.
+	wait("the size of blocks", func() bool { return g.roster[ref()].BlockTokens == 32 }, func() {})
+	if w.BlockTokens != 32 || g.roster[g.refOf(beta)].BlockTokens != 16 {
+		t.Errorf("blocks of %d and %d tokens", w.BlockTokens, g.roster[g.refOf(beta)].BlockTokens)
 	}
 	if w := b.worker(beta); w.Events.Source != "disconnected" && w.Events.Problem == "" {
 		t.Errorf("nobody publishes there: %+v", w.Events)
 	}
-	if _, page := b.do("GET", "/metrics", nil, ""); !strings.Contains(string(page), `warmpath_control_kv_event_blocks{worker="`+alpha+`"} 8`) || !strings.Contains(string(page), `warmpath_control_kv_events_connected{worker="`+beta+`"} 0`) {
+	if _, page := b.do("GET", "/metrics", nil, ""); !strings.Contains(string(page), `warmpath_control_kv_event_blocks{worker="`+alpha+`"} 4`) || !strings.Contains(string(page), `warmpath_control_kv_events_connected{worker="`+beta+`"} 0`) {
 		t.Error("metrics don't say so")
 	}
-	// Block 7 goes, and unit 8 with it; unit 4 stays.
-	publish([]any{"BlockRemoved", []any{106}, "GPU"})
+	// The last block goes, and unit 8 with it; unit 4 stays.
+	publish([]any{"BlockRemoved", []any{103}, "GPU"})
 	last := held[len(held)-1]
 	wait("the removal", func() bool { return len(g.holders(last.Fingerprint)) == 0 }, func() {})
 	if !slices.Contains(g.holders(held[0].Fingerprint), ref()) {

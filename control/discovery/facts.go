@@ -1,6 +1,9 @@
 package discovery
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // learn takes what an engine tells about itself for what the list leaves open.
 // What isn't told now stays as it was told before. True when something changed.
@@ -22,6 +25,11 @@ func (f *Fleet) learn(w *worker, told Facts) bool {
 		return false
 	}
 	w.facts = told
+	return f.refill(w)
+}
+
+// refill is fill for a worker whose facts are others. True when something changed.
+func (f *Fleet) refill(w *worker) bool {
 	was, off := w.Spec, w.CachingOff
 	w.fill()
 	if w.Spec == was && w.CachingOff == off {
@@ -33,14 +41,31 @@ func (f *Fleet) learn(w *worker, told Facts) bool {
 	return true
 }
 
+// EventBlocks takes in how many tokens the blocks have that the KV events of a worker
+// are about. It counts where neither the list nor the engine's metrics say: a hit
+// ends at a block's edge, so with smaller ones more would be promised than comes true.
+func (f *Fleet) EventBlocks(ref uint16, tokens int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.workers {
+		if w.Ref != ref || ref == 0 {
+			continue
+		}
+		if w.eventBlock = tokens; f.refill(w) {
+			f.hooks.Changed(true)
+		}
+		return
+	}
+}
+
 // fill makes the spec in force of the listed one and of what the engine told.
 func (w *worker) fill() {
 	w.Spec, w.CachingOff = w.listed, w.facts.Caching == CachingOff
 	if w.CapacityAssumed && w.facts.CapacityTokens > 0 {
 		w.CapacityTokens, w.CapacityAssumed = w.facts.CapacityTokens, false
 	}
-	if w.BlockAssumed && w.facts.BlockTokens > 0 {
-		w.BlockTokens, w.BlockAssumed = w.facts.BlockTokens, false
+	if block := cmp.Or(w.facts.BlockTokens, w.eventBlock); w.BlockAssumed && block > 0 {
+		w.BlockTokens, w.BlockAssumed = block, false
 	}
 	if w.MaxRunning == 0 {
 		w.MaxRunning = w.facts.MaxRunning

@@ -122,3 +122,27 @@ func TestScrapesOfManyWorkersDriftApart(t *testing.T) {
 		}
 	}, addresses...)
 }
+
+func TestBlocksAreThoseOfEventsWhereNobodySaysMore(t *testing.T) {
+	l := newLive()
+	l.list(t, Spec{Address: one}, Spec{Address: two, BlockTokens: 16})
+	l.up(one, Load{})
+	l.up(two, Load{})
+	blocks := func(want, listed int) {
+		t.Helper()
+		if a, b := l.worker(one).BlockTokens, l.worker(two).BlockTokens; a != want || b != listed {
+			t.Errorf("blocks of %d and %d tokens, want %d and %d", a, b, want, listed)
+		}
+	}
+	blocks(DefaultBlockTokens, 16)
+	for _, address := range []string{one, two} {
+		l.f.EventBlocks(l.worker(address).Ref, 32)
+	}
+	l.f.EventBlocks(0, 64)
+	l.f.EventBlocks(99, 64)
+	blocks(32, 16)
+	l.up(one, Load{Facts: Facts{BlockTokens: 64}}) // of a hybrid model: groups' blocks together
+	blocks(64, 16)
+	l.list(t, Spec{Address: one, MaxRunning: 16}, Spec{Address: two})
+	blocks(64, 32)
+}

@@ -110,6 +110,7 @@ type worker struct {
 	Worker
 	listed       Spec   // Spec as the list has it
 	facts        Facts  // that the engine told
+	eventBlock   int    // tokens of a block in its KV events; 0 not told
 	started      uint64 // of the process, Unix ms; 0 not told
 	pageStarted  uint64 // what the metrics page said of it last
 	beatSequence uint64

@@ -126,6 +126,13 @@ func (s *Source) batches() uint64 {
 	return s.stream.counts.Batches
 }
 
+// BlockTokens is the size of the engine's blocks, 0 while it has told of none.
+func (s *Source) BlockTokens() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stream.m.tokens.size
+}
+
 // Status returns what is known now.
 func (s *Source) Status() SourceStatus {
 	s.mu.Lock()
