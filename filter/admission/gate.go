@@ -80,6 +80,7 @@ type Gate struct {
 	dropped      uint64  // slots of dead VMs that the cell at hand has lost
 	orphanUntil  uint32  // the shares count until then without a row, unix s: streams outlive ticks
 	entering     *Ticket // the request in Enter
+	letting      bool    // waiting requests are being let in
 	install      install // the courier's
 	processNonce uint64
 	totals       totals // of the last USAGE section
@@ -93,7 +94,8 @@ type pool struct {
 	inUse   [policy.Classes]uint16
 	prefill [policy.Classes]uint32
 	queues  [policy.Classes]*quota.Queue
-	waiting int // in all queues
+	waiting int  // in all queues
+	owed    bool // somebody may be let in, once those are who are being let in
 	// pending is how many of those that wait do so for their tenants' limits, and their tokens.
 	pending       [policy.Classes]uint16
 	pendingTokens [policy.Classes]uint32

@@ -4,6 +4,7 @@ package admission
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -288,5 +289,68 @@ func TestALateSlotEndsAWaitOnce(t *testing.T) {
 	g.end(second)
 	if held := g.vms[0].gate.tenant(0).held; held != [3]int{} {
 		t.Fatalf("%v are in no queue", held)
+	}
+}
+
+// slow is an owner for whom being let in takes its time, and who is turned away then.
+type slow struct {
+	request
+	host          *abi.Fake
+	depth, within *int
+	refuse        bool
+}
+
+func (s *slow) Admitted() {
+	*s.depth++
+	*s.within = max(*s.within, *s.depth)
+	s.request.Admitted()
+	s.host.Clock += int64(time.Millisecond)
+	if s.refuse {
+		s.vm.gate.Done(&s.ticket, -1, s.host.Clock)
+		s.over = true
+	}
+	*s.depth--
+}
+
+// TestOwnersAreCalledOneAfterTheOther: each of many that wait is turned away when it
+// has its slot, which frees it for the next. None is let in within the call of another,
+// and a callback ends after its time; the rest follow without a tick.
+func TestOwnersAreCalledOneAfterTheOther(t *testing.T) {
+	for _, refuse := range []bool{true, false} {
+		g, stop := newGatewayOf(t, 1, strings.ReplaceAll(settings, `"requests": 5`, `"requests": 100`))
+		g.lease(t, 0, 2)
+		depth, within := 0, 0
+		all := make([]slow, 40)
+		for i := range all {
+			s := &all[i]
+			*s = slow{request: request{vm: g.vms[0]}, host: g.host, depth: &depth, within: &within, refuse: refuse}
+			s.vm.gate.Refresh(g.host.Clock)
+			s.vm.gate.Arrive(&s.ticket, Identity{}, g.host.Clock)
+			if verdict, _ := s.vm.gate.Enter(&s.ticket, s, 0, 400, true, g.host.Clock); verdict != Waiting {
+				t.Fatalf("with no slots request %d doesn't wait", i)
+			}
+		}
+		slots := uint32(len(all))
+		if refuse {
+			slots = 1
+		}
+		g.lease(t, slots, 2)
+		began, callbacks := g.host.Clock, 0
+		for gate := g.vms[0].gate; len(g.host.Queues[gate.queue].Messages) > 0; callbacks++ {
+			at := g.host.Clock
+			gate.Woken(gate.queue, g.host.Clock)
+			if took := time.Duration(g.host.Clock - at); took > 2*sliceTime {
+				t.Errorf("a callback took %v", took)
+			}
+		}
+		for i := range all {
+			if !all[i].running || all[i].told != 1 {
+				t.Fatalf("request %d of %d: %+v after %d callbacks", i, len(all), &all[i].request, callbacks)
+			}
+		}
+		if within != 1 || callbacks < len(all)/4 || time.Duration(g.host.Clock-began) > time.Duration(len(all))*time.Millisecond {
+			t.Errorf("%d within each other, %d callbacks in %v", within, callbacks, time.Duration(g.host.Clock-began))
+		}
+		stop()
 	}
 }

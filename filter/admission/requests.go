@@ -125,9 +125,7 @@ func (g *Gate) Enter(t *Ticket, owner Held, index uint8, bytes int, mayWait bool
 	}
 	// A slot may have become free since it was asked for, before anybody could
 	// know of this one.
-	g.entering = t
-	g.letIn(p, now)
-	g.entering = nil
+	g.letInEntering(t, now)
 	switch {
 	case t.Waits():
 		g.tell(now) // the cells have it by now
@@ -136,6 +134,13 @@ func (g *Gate) Enter(t *Ticket, owner Held, index uint8, bytes int, mayWait bool
 		return Admitted, quota.None
 	}
 	return Refused, t.denied
+}
+
+// letInEntering lets waiting requests in, of which one learns of its end by Enter.
+func (g *Gate) letInEntering(t *Ticket, now int64) {
+	g.entering = t
+	defer func() { g.entering = nil }()
+	g.letIn(t.pool, now)
 }
 
 // nobody tells whether no request of a class waits in this VM that could use a

@@ -7,10 +7,12 @@ import (
 	"github.com/warmpath/warmpath/filter/metrics"
 	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/quota"
+	"github.com/warmpath/warmpath/shared/wire"
 )
 
 // sliceTime bounds how long one callback lets waiting requests in: each of them
-// is read and routed on the way. The rest follow at the next tick.
+// is read and routed on the way. The rest follow in the next, for which this VM wakes
+// itself.
 const sliceTime = 2 * time.Millisecond
 
 // wait puts a request into the queue of its class, or tells why it may not wait.
@@ -144,18 +146,40 @@ func (g *Gate) left(t *Ticket, now int64) {
 }
 
 // letIn lets the waiting requests of a pool in while there are slots and it is
-// their turn.
+// their turn. Who frees something while another is let in, because that one is
+// turned away at its route, leaves what follows to the call under way: owners are
+// called one after the other and not within each other, however many wait.
 func (g *Gate) letIn(p *pool, now int64) {
-	if p.waiting == 0 {
+	p.owed = p.waiting > 0
+	if !p.owed || g.letting {
 		return
 	}
+	g.letting = true
+	defer func() { g.letting = false }()
 	until := abi.Now() + int64(sliceTime)
-	for g.letOne(p, now) {
-		if abi.Now() > until {
-			break
+	for p != nil {
+		p.owed = false
+		over := false
+		for !over && g.letOne(p, now) {
+			over = abi.Now() > until
+		}
+		g.publish(p, p.empty(), now)
+		if over {
+			g.send(g.queue)
+			return
+		}
+		p = g.nextOwed()
+	}
+}
+
+// nextOwed is a pool in which somebody may be let in by what others have freed.
+func (g *Gate) nextOwed() *pool {
+	for _, p := range g.used {
+		if p.owed {
+			return p
 		}
 	}
-	g.publish(p, p.empty(), now)
+	return nil
 }
 
 // letOne lets one request in, or turns one away, and tells whether it did.
@@ -257,10 +281,10 @@ func (g *Gate) expire(p *pool, now int64) {
 func (g *Gate) Tick(now int64, courier bool) {
 	g.Refresh(now)
 	g.tickedAt = now
+	g.register()
 	if !g.on && len(g.used) == 0 {
 		return
 	}
-	g.register()
 	g.readActive()
 	g.readResets()
 	for _, p := range g.used {
@@ -294,7 +318,7 @@ func (g *Gate) tend(p *pool, now int64) {
 
 // register makes the queue that wakes this VM.
 func (g *Gate) register() {
-	if g.ready || !g.on {
+	if g.ready {
 		return
 	}
 	g.ready = true
@@ -307,25 +331,38 @@ func (g *Gate) register() {
 // did it before is going.
 func (g *Gate) Rearm() { g.ready = false }
 
-// Woken is called when this VM's queue has messages. It tells whether one of them
-// was for the courier: control should hear that somebody waits.
-func (g *Gate) Woken(queue uint32, now int64) (tell bool) {
+// Queue is the shared queue that wakes this VM, 0 for none.
+func (g *Gate) Queue() uint32 { return g.queue }
+
+// Woken is called when this VM's queue has messages. It tells what of them was for
+// the courier: that somebody waits, which control should hear, or that VMs have
+// dispatched.
+func (g *Gate) Woken(queue uint32, now int64) (tell, news bool) {
 	if queue != g.queue {
-		return false
+		return false, false
 	}
+	look := false
 	for range 1024 {
 		message, status := abi.Dequeue(queue, &g.scratch)
 		if status != abi.OK {
 			break
 		}
+		if n, ok := wire.DecodeNews(message); ok {
+			news = g.fleet.News(n) || news
+			continue
+		}
+		look = true
 		tell = tell || len(message) == len(tellMessage)
+	}
+	if !look {
+		return false, news
 	}
 	g.metrics.Inc(metrics.QueueWakes, metrics.WakesTaken)
 	g.Refresh(now)
 	for _, p := range g.used {
 		g.freed(p, now)
 	}
-	return tell
+	return tell, news
 }
 
 // tellMessage is what the courier is told when a request has begun to wait. What

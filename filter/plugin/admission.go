@@ -45,6 +45,9 @@ func (s *stream) enter(pool *fleet.Pool, bytes int, held bool, now int64) admiss
 // Admitted lets a request go that has waited for its slot. It is called within
 // another stream's callback, or at a tick.
 func (s *stream) Admitted() {
+	if s.phase != phaseWaiting {
+		return // it went on by itself when its callback panicked
+	}
 	vm := s.plugin.vm
 	abi.SetEffectiveContext(s.id)
 	action := types.ActionContinue
@@ -71,6 +74,9 @@ func (s *stream) routeWaited() types.Action {
 
 // Refused turns away a request that has waited.
 func (s *stream) Refused(why quota.Reason) {
+	if s.phase != phaseWaiting {
+		return
+	}
 	abi.SetEffectiveContext(s.id)
 	if !s.refuse(why) {
 		abi.Continue(abi.StreamRequest)
