@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -78,8 +79,8 @@ func (g *guarded) start() {
 	g.stop = background(g.t, "agent", func(ctx context.Context) error { return a.Run(ctx, nil) })
 }
 
-// load is what a metrics page says.
-func (g *guarded) load(url string) discovery.Load {
+// page is a metrics page.
+func (g *guarded) page(url string) []byte {
 	g.t.Helper()
 	resp, err := client.Get(url + "/metrics")
 	if err != nil {
@@ -90,6 +91,13 @@ func (g *guarded) load(url string) discovery.Load {
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	return page
+}
+
+// load is what a metrics page says.
+func (g *guarded) load(url string) discovery.Load {
+	g.t.Helper()
+	page := g.page(url)
 	l, err := discovery.ParseMetrics(page)
 	if err != nil || !l.Known {
 		g.t.Fatalf("%v: %.500s", err, page)
@@ -210,9 +218,12 @@ func (g *guarded) highFirst() {
 }
 
 func (g *guarded) memoryWaits() {
-	// A long prompt and its answer take more than a quarter of the cache.
+	// A long prompt and its answer take more than a quarter of the cache, and the guard
+	// has read that on the engine's page.
 	first := g.send(1000, 1000)
-	g.until("it presses the cache", func() bool { return g.load(g.engine.URL()).KVShare > 0.25 })
+	g.until("it presses the cache", func() bool {
+		return bytes.Contains(g.page(g.url), []byte("\nwarmpath_guard_memory_pressed 1\n"))
+	})
 	second := g.send(700, 4)
 	g.until("the second waits", func() bool { return g.guard.Waiting() == 1 })
 	g.served(g.send(20, 4))
