@@ -29,6 +29,8 @@ type exchange struct {
 
 	reqWake, respWake chan struct{}
 
+	reading sync.Mutex // held while an upload reads from the client; taken before mu
+
 	mu         sync.Mutex
 	reqHeaders *hostsim.HeaderMap // let go by the module
 	reqOut     bytes.Buffer       // request body let go

@@ -191,6 +191,141 @@ func TestAClientThatWontSendWhatIsRefusedIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// TestAClientThatWontSendWhatNobodyReadsIsNotWaitedFor: the worker has answered, or
+// broken off, in the middle of a body.
+func TestAClientThatWontSendWhatNobodyReadsIsNotWaitedFor(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nenough\r\n"
+	for name, answer := range map[string]string{
+		"sized":   "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nenough",
+		"chunked": head + "0\r\n\r\n",
+		"broken":  head,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := start(t, []string{early(t, answer)}, nil)
+			conn, err := net.Dial("tcp", g.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(5 * lingerTimeout))
+			fmt.Fprint(conn, "POST /pass HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n", strings.Repeat("x", 20_000))
+			back, err := io.ReadAll(conn)
+			if !strings.Contains(string(back), "enough") || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("got %q, %v; want the answer and the end of the connection", back, err)
+			}
+			eventually(t, "nothing is open", func() bool { return g.open.now() == 0 })
+		})
+	}
+}
+
+// TestARefusedBodyIsReadToItsEndOrTheConnectionEnds: what follows a body is the next
+// request, and nothing in a body is. The next one comes in the same segment as the
+// end of the body before it.
+func TestARefusedBodyIsReadToItsEndOrTheConnectionEnds(t *testing.T) {
+	up := early(t, "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 6\r\n\r\nenough")
+	said := &lines{}
+	g := start(t, []string{up}, func(c *Config) {
+		c.HeldLimitBytes, c.Logger = 10, slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	head := func(path string, length int) string {
+		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", path, length)
+	}
+	for i := range 80 {
+		path, want := "/held", 503
+		if i%4 >= 2 {
+			path, want = "/pass", 413
+		}
+		conn, err := net.Dial("tcp", g.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		in := bufio.NewReader(conn)
+		answer := func() (status int, last bool) {
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				return 0, true
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			return resp.StatusCode, resp.Close
+		}
+		first, rest := strings.Repeat("x", 9000), strings.Repeat("x", 4000)
+		if i%2 == 0 { // refused before its end
+			_, _ = io.WriteString(conn, head(path, len(first+rest))+first)
+		} else {
+			_, _ = io.WriteString(conn, head(path, len(first+rest))+first+rest+head(path, 7000)+"y")
+		}
+		status, last := answer()
+		if status != want {
+			t.Errorf("%d: %s: got %d, want %d", i, path, status, want)
+		}
+		if i%2 == 0 {
+			_, _ = io.WriteString(conn, rest+head(path, 7000)+"y")
+		}
+		_, _ = io.WriteString(conn, strings.Repeat("y", 6999))
+		if status, _ := answer(); last != (status == 0) || !last && status != want {
+			t.Errorf("%d: %s: got %d behind an answer whose connection ends: %v", i, path, status, last)
+		}
+		conn.Close()
+	}
+	if text := said.String(); strings.Contains(text, "panic") {
+		t.Error(text)
+	}
+}
+
+// lines is what a logger wrote.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// early is a worker that answers a little of a body and ends its connection when all
+// of it has come, or in the middle of an answer at once.
+func early(t *testing.T, answer string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		_, _ = io.ReadFull(r.Body, make([]byte, 1000))
+		_, _ = io.WriteString(conn, answer)
+		if !strings.HasSuffix(answer, "enough\r\n") {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	return listener.Addr().String()
+}
+
 // TestARefusalKeepsTheConnectionOfAClientThatHasSentAll: many are refused when the
 // fleet is full, and all of them come again.
 func TestARefusalKeepsTheConnectionOfAClientThatHasSentAll(t *testing.T) {

@@ -91,7 +91,9 @@ func (u *upload) Read(p []byte) (int, error) {
 		if n > 0 || done {
 			return n, err
 		}
-		n, err = x.r.Body.Read(p)
+		if n, err = u.read(p); errors.Is(err, errAborted) {
+			return 0, err
+		}
 		end := errors.Is(err, io.EOF)
 		if n > 0 || end {
 			x.feedRequest(p[:n], end)
@@ -108,6 +110,20 @@ func (u *upload) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
+}
+
+// read reads from the client while the attempt may.
+func (u *upload) read(p []byte) (int, error) {
+	x := u.x
+	x.reading.Lock()
+	defer x.reading.Unlock()
+	x.mu.Lock()
+	over := x.upload != u
+	x.mu.Unlock()
+	if over {
+		return 0, errAborted
+	}
+	return x.r.Body.Read(p)
 }
 
 // taken gives what the module has let through, or says how the body ended, or
@@ -187,14 +203,25 @@ func (x *exchange) answering() {
 
 // endBody keeps the transport from the client's connection once the handler is
 // done with it. A client that still has to send is not listened to for ever: the
-// server reads on for a while, so that the answer isn't lost in a reset.
+// server reads on for a while, so that the answer isn't lost in a reset. A read of
+// the transport's is ended first: the server would do so itself, and lift the
+// deadline with it.
 func (x *exchange) endBody() {
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	uploads := x.upload != nil
 	x.upload = nil
-	if x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded {
-		_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(lingerTimeout))
+	rest := x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded
+	x.mu.Unlock()
+	if !rest {
+		return
 	}
+	conn := http.NewResponseController(x.w)
+	if uploads {
+		_ = conn.SetReadDeadline(time.Now())
+		x.reading.Lock()
+		defer x.reading.Unlock()
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(lingerTimeout))
 }
 
 // deadline spares a busy stream a new deadline for every piece: one that was set

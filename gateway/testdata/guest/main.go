@@ -41,6 +41,7 @@ type stream struct {
 	types.DefaultHttpContext
 	plugin *plugin
 	fault  string
+	pass   bool // whatever comes: once headers have gone on, nobody can read them
 }
 
 // trap runs into an unreachable instruction: no recover catches that.
@@ -67,7 +68,8 @@ func (s *stream) OnHttpRequestHeaders(_ int, end bool) types.Action {
 	s.fault, _ = abi.HeaderString(abi.RequestHeaders, "x-fault")
 	s.at("request_headers")
 	path, _ := abi.HeaderString(abi.RequestHeaders, ":path")
-	if end || path == "/pass" {
+	s.pass = path == "/pass"
+	if end || s.pass {
 		return types.ActionContinue
 	}
 	return types.ActionPause
@@ -78,7 +80,7 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 	if end {
 		s.at("request_end")
 	}
-	if path, _ := abi.HeaderString(abi.RequestHeaders, ":path"); path == "/pass" {
+	if s.pass {
 		return types.ActionContinue
 	}
 	if !end {
@@ -89,7 +91,7 @@ func (s *stream) OnHttpRequestBody(size int, end bool) types.Action {
 
 func (s *stream) OnHttpRequestTrailers(int) types.Action {
 	s.at("request_trailers")
-	if path, _ := abi.HeaderString(abi.RequestHeaders, ":path"); path == "/pass" {
+	if s.pass {
 		return types.ActionContinue
 	}
 	return s.obey(256)
