@@ -69,10 +69,10 @@ type Config struct {
 	Index   index.Config
 	Publish publish.Config
 
-	// CoalesceInterval: entry changes are published at most this often. 50 ms,
-	// between 10 ms and 1 s.
+	// CoalesceInterval: entry changes are published at most this often, the first
+	// after a pause at once. 25 ms, between 10 ms and 1 s.
 	CoalesceInterval time.Duration
-	// LoadsInterval: changed loads are published at most this often. 100 ms.
+	// LoadsInterval: the same for changed loads. 50 ms.
 	LoadsInterval time.Duration
 	// StateFile keeps refs and index over a restart. Empty: nothing is kept.
 	StateFile string
@@ -119,8 +119,8 @@ func (c Config) withDefaults() Config {
 	}
 	def(&c.ReadInterval, 5*time.Second)
 	def(&c.Discovery.AdaptersInterval, 10*time.Second)
-	def(&c.CoalesceInterval, 50*time.Millisecond)
-	def(&c.LoadsInterval, 100*time.Millisecond)
+	def(&c.CoalesceInterval, 25*time.Millisecond)
+	def(&c.LoadsInterval, 50*time.Millisecond)
 	def(&c.StateInterval, 30*time.Second)
 	def(&c.Learn, 10*time.Second)
 	def(&c.HealAfter, 10*time.Minute)

@@ -11,41 +11,71 @@ import (
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
+// loadsAnyway is how often loads are looked at when nothing says that they may
+// have changed: marks end, and ages are told once a second.
+const loadsAnyway = 100 * time.Millisecond
+
 // publishLoop carries changes from index and fleet to the table: entries at
-// most every CoalesceInterval, loads at most every LoadsInterval, states and
-// marks at once. It is the only writer of entries, roster and loads.
+// most every CoalesceInterval, loads at most every LoadsInterval, either at once
+// after a pause, states and marks always. It is the only writer of entries,
+// roster and loads.
 func (s *Service) publishLoop(ctx context.Context) {
-	loads := time.NewTicker(s.cfg.LoadsInterval)
-	defer loads.Stop()
 	plans := time.NewTicker(planEvery)
 	defer plans.Stop()
 	slow := time.NewTicker(time.Second)
 	defer slow.Stop()
 	entries := time.NewTimer(0)
 	defer entries.Stop()
+	loads := time.NewTimer(loadsAnyway)
+	defer loads.Stop()
 	var (
-		batch publish.Batch
-		last  time.Time // of the last publishing of entries
-		armed = true
+		batch                  publish.Batch
+		lastEntries, lastLoads time.Time // publishing
+		entriesSoon            = true
+		loadsSoon              bool
 	)
+	publishLoads := func(now time.Time) {
+		loadsSoon, lastLoads = false, now
+		loads.Reset(max(s.cfg.LoadsInterval, loadsAnyway))
+		s.publishLoads(now)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.dirty:
-			if !armed {
-				armed = true
-				entries.Reset(max(0, s.cfg.CoalesceInterval-time.Since(last)))
+			if !entriesSoon {
+				entriesSoon = true
+				entries.Reset(max(0, s.cfg.CoalesceInterval-time.Since(lastEntries)))
+			}
+		case <-s.loaded:
+			if !loadsSoon {
+				loadsSoon = true
+				loads.Reset(max(0, s.cfg.LoadsInterval-time.Since(lastLoads)))
 			}
 		case <-entries.C:
-			armed, last = false, time.Now()
-			s.publishEntries(&batch, last)
+			now := time.Now()
+			entriesSoon, lastEntries = false, now
+			s.table.Together(func() {
+				if loadsSoon && now.Sub(lastLoads) >= s.cfg.LoadsInterval {
+					publishLoads(now)
+				}
+				s.publishEntries(&batch, now)
+			})
 		case <-s.urgent:
 			s.publishFleet(&batch, time.Now())
 		case now := <-plans.C:
 			s.planHomes(now)
-		case now := <-loads.C:
-			s.publishLoads(now)
+		case <-loads.C:
+			now := time.Now()
+			s.table.Together(func() {
+				publishLoads(now)
+				if entriesSoon && now.Sub(lastEntries) >= s.cfg.CoalesceInterval {
+					entriesSoon, lastEntries = false, now
+					entries.Stop()
+					s.publishEntries(&batch, now)
+				}
+			})
 		case now := <-slow.C:
 			s.housekeeping(now)
 			s.releaseRefs(&batch, now)

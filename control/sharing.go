@@ -87,6 +87,7 @@ func (s *Service) heardElsewhere(kind share.Kind, payload []byte) {
 	case share.Batch:
 		if err = s.ingest.Shared(payload, time.Now()); err == nil {
 			kick(s.dirty)
+			kick(s.loaded)
 		}
 	case share.Heartbeat:
 		_, err = s.takeHeartbeat(payload)

@@ -224,6 +224,9 @@ func (x *Index) Dispatch(d Dispatch, now time.Time) {
 }
 
 func (x *Index) dispatch(d Dispatch, now time.Time) {
+	if x.pending.has(d.Request) {
+		return // a gateway that can't tell whether it was heard says it again
+	}
 	p := pending{id: d.Request, at: now, seq: d.Order, chosen: d.Chosen, idle: d.Idle, promptUnits: d.PromptUnits, path: slices.Clone(d.Path)}
 	m := x.models[d.Chosen]
 	switch {

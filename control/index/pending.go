@@ -41,6 +41,11 @@ func newPendingSet(maxBytes int64) pendingSet {
 	return pendingSet{max: maxBytes, byID: map[RequestID]pending{}}
 }
 
+func (s *pendingSet) has(id RequestID) bool {
+	_, ok := s.byID[id]
+	return ok
+}
+
 // add returns how many older ones had to go.
 func (s *pendingSet) add(p pending) (dropped int) {
 	if old, ok := s.byID[p.id]; ok {

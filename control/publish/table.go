@@ -73,6 +73,8 @@ type Table struct {
 	keepEnd   time.Time
 
 	changed chan struct{}
+	holding bool // who waits is woken later
+	missed  bool // would have been woken
 	frames  map[frameKey]cachedFrame
 	dropped uint64 // entries that found no room in their page
 }
@@ -147,8 +149,26 @@ func (t *Table) bump() {
 
 // wake lets everybody who waits look again. Requires mu.
 func (t *Table) wake() {
+	if t.missed = t.holding; t.missed {
+		return
+	}
 	close(t.changed)
 	t.changed = make(chan struct{})
+}
+
+// Together makes several changes one for those who wait: they are woken after the last. Calls don't
+// overlap.
+func (t *Table) Together(changes func()) {
+	hold := func(on bool) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.holding = on; !on && t.missed {
+			t.wake()
+		}
+	}
+	hold(true)
+	defer hold(false)
+	changes()
 }
 
 // Changed returns a channel that is closed at the next version. Take it before

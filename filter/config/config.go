@@ -52,8 +52,11 @@ type Control struct {
 	// after a failure.
 	Authority string
 	Token     string // bearer token; empty sends none
-	// BatchInterval is the least time between two batches of reports.
+	// BatchInterval is the least time between two batches that say everything.
 	BatchInterval time.Duration
+	// NewsInterval is the least time from one batch to the next that tells of
+	// dispatches.
+	NewsInterval time.Duration
 	// PollWait is how long control may keep a long-poll open. It is below the
 	// 30 s after which a table without news counts as old.
 	PollWait time.Duration
@@ -95,6 +98,7 @@ func Default() *Config {
 		Control: Control{
 			Cluster:       "warmpath-control",
 			BatchInterval: 250 * time.Millisecond,
+			NewsInterval:  25 * time.Millisecond,
 			PollWait:      10 * time.Second,
 			Timeout:       15 * time.Second,
 		},
@@ -212,12 +216,14 @@ func (c *Control) set(key string, v gjson.Result) (err error) {
 		c.Token, err = text(path, v, 4096)
 	case "batch_interval_ms":
 		c.BatchInterval, err = duration(path, v, 20, 10_000)
+	case "news_interval_ms":
+		c.NewsInterval, err = duration(path, v, 5, 10_000)
 	case "poll_wait_ms":
 		c.PollWait, err = duration(path, v, 100, 25_000)
 	case "timeout_ms":
 		c.Timeout, err = duration(path, v, 200, 600_000)
 	default:
-		return &Error{Key: path, Detail: "unknown key; known are cluster, authority, token, batch_interval_ms, poll_wait_ms, timeout_ms"}
+		return &Error{Key: path, Detail: "unknown key; known are cluster, authority, token, batch_interval_ms, news_interval_ms, poll_wait_ms, timeout_ms"}
 	}
 	return err
 }

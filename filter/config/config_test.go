@@ -22,7 +22,7 @@ func TestEveryKeyTakesEffect(t *testing.T) {
 	got, err := Parse([]byte(`{
 		"deployment": "blue", "gateway": "gw 7", "hold": "buffer", "body_cap_bytes": 1048576,
 		"tick_ms": 50, "session_header": "X-User", "expose_worker": true,
-		"control": {"cluster": "c", "authority": "a:1", "token": "t", "batch_interval_ms": 100, "poll_wait_ms": 2000, "timeout_ms": 3000},
+		"control": {"cluster": "c", "authority": "a:1", "token": "t", "batch_interval_ms": 100, "news_interval_ms": 10, "poll_wait_ms": 2000, "timeout_ms": 3000},
 		"static": {"pools": [{"name": "p", "models": ["*"]}]}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestEveryKeyTakesEffect(t *testing.T) {
 		SessionHeader: "x-user", ExposeWorker: true,
 		Control: Control{
 			Cluster: "c", Authority: "a:1", Token: "t",
-			BatchInterval: 100 * time.Millisecond, PollWait: 2 * time.Second, Timeout: 3 * time.Second,
+			BatchInterval: 100 * time.Millisecond, NewsInterval: 10 * time.Millisecond, PollWait: 2 * time.Second, Timeout: 3 * time.Second,
 		},
 	}
 	if *got != want {

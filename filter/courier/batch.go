@@ -27,7 +27,11 @@ type batch struct {
 	open       bool
 	generation uint32
 	deadline   int64
-	last       int64 // unix ns of the last attempt
+	last       int64         // unix ns of the last attempt
+	whole      int64         // and of the last one that said everything
+	all        bool          // that is what the last one did
+	news       bool          // a VM has told of dispatches since
+	took       time.Duration // by the last answer
 	notBefore  int64
 	sooner     time.Duration // control's wish for the time to the next, 0 none
 	failures   uint32
@@ -35,6 +39,8 @@ type batch struct {
 	more       bool   // chunks were left for the next batch
 
 	consumed [wire.MaxSlots]consumed
+	taken    [wire.MaxSlots]consumed // what the VMs' taken records say
+	queue    uint32                  // that they say wakes the courier
 	sent     []wire.Acked
 }
 
@@ -45,7 +51,8 @@ type consumed struct {
 }
 
 // startBatch sends a batch when it is time and there is something to say, and
-// the heart-beat otherwise.
+// the heart-beat otherwise. One with news goes sooner, and doesn't say what has
+// time: what admission has in use.
 func (c *Courier) startBatch(now int64) {
 	b := &c.batch
 	if b.open && now > b.deadline {
@@ -53,23 +60,27 @@ func (c *Courier) startBatch(now int64) {
 		c.batchFailed(now)
 		c.leave(b.replica)
 	}
-	if !c.lease.held || b.open || now < b.notBefore || now-b.last < int64(c.batchInterval()) {
+	if !c.lease.held || b.open || now < b.notBefore {
 		return
 	}
-	beat := heartbeat
-	if c.gate.Active() {
-		beat = leaseBeat
-	}
-	if !c.pending() && !c.gate.Busy() && b.sooner == 0 && now-b.last < int64(beat) {
+	all := now-b.whole >= int64(c.batchInterval())
+	if news := b.news && now-b.last >= int64(c.newsInterval()); !news && (!all || !c.worthTelling(now)) {
 		return
 	}
-	b.last = now
+	b.last, b.all, b.news = now, all, false
+	if all {
+		b.whole = now
+	}
 	b.deadline = now + int64(batchTimeout+lostAfter)
 	b.generation++
 	generation := b.generation
+	frame := c.batchFrame(now)
+	if !c.lease.held {
+		return
+	}
 	b.open, b.replica = true, c.replica
 	headers := append(c.headers("POST", "/v1/batch"), [2]string{"content-type", "application/octet-stream"})
-	_, status := abi.HTTPCall(c.config.Control.Cluster, headers, c.batchFrame(now), batchTimeout,
+	_, status := abi.HTTPCall(c.config.Control.Cluster, headers, frame, batchTimeout,
 		func(_, size, _ int) {
 			if c.batch.generation != generation || !c.batch.open {
 				return
@@ -84,6 +95,16 @@ func (c *Courier) startBatch(now int64) {
 	}
 }
 
+// worthTelling tells whether there is something to say, be it that this gateway
+// is there.
+func (c *Courier) worthTelling(now int64) bool {
+	beat := heartbeat
+	if c.gate.Active() {
+		beat = leaseBeat
+	}
+	return c.pending() || c.gate.Busy() || c.batch.sooner > 0 || now-c.batch.whole >= int64(beat)
+}
+
 // Hurry sends a batch as soon as may be: a request has begun to wait for what
 // control may grant.
 func (c *Courier) Hurry(now int64) {
@@ -93,7 +114,63 @@ func (c *Courier) Hurry(now int64) {
 	c.lease.looked = false
 	c.batch.sooner = leastInterval
 	c.startBatch(now)
-	c.pace()
+	c.pace(now)
+}
+
+// News sends a batch as soon as may be: a VM has told of dispatches.
+func (c *Courier) News(now int64) {
+	if !c.lease.held {
+		return
+	}
+	c.lease.looked = false
+	c.batch.news = true
+	c.startBatch(now)
+	c.pace(now)
+}
+
+// newsInterval is the least time from a batch to one with news. A control
+// service that takes long to answer is asked less often.
+func (c *Courier) newsInterval() time.Duration {
+	return max(c.config.Control.NewsInterval, 2*c.batch.took)
+}
+
+// announce tells every VM that its chunks are taken from here on, and how to
+// wake this one.
+func (c *Courier) announce() {
+	b := &c.batch
+	if queue := c.gate.Queue(); queue != b.queue {
+		b.queue = queue
+		clear(b.taken[:])
+	}
+	c.fleet.Rows(func(slot uint16, nonce, _ uint64) {
+		if b.taken[slot].nonce != nonce {
+			c.take(slot, nonce, 0)
+		}
+	})
+}
+
+// take says that a VM's chunks are taken up to one: the VM doesn't add to them
+// any more. It answers false when the lease is lost.
+func (c *Courier) take(slot uint16, nonce, sequence uint64) bool {
+	b := &c.batch
+	have := &b.taken[slot]
+	if have.nonce == nonce && have.sequence >= sequence {
+		return true
+	}
+	if !c.lease.held {
+		return false
+	}
+	key := c.fleet.Keys.TakenKey(slot)
+	value, cas, status := abi.SharedData(key, &c.value)
+	if was, err := wire.DecodeTaken(value); status == abi.OK && err == nil && was.Nonce == nonce {
+		sequence = max(sequence, was.Sequence) // a former courier may have read it
+	}
+	c.mark = wire.AppendTaken(c.mark[:0], &wire.Taken{Queue: b.queue, Nonce: nonce, Sequence: sequence, Courier: c.fleet.Nonce})
+	if !c.writeOver(key, c.mark, cas, status) {
+		return false
+	}
+	*have = consumed{nonce, sequence}
+	return true
 }
 
 // batchInterval is the least time between two batches: the configured one, or
@@ -121,6 +198,7 @@ func (c *Courier) pending() bool {
 // all VMs that control hasn't acknowledged.
 func (c *Courier) batchFrame(now int64) []byte {
 	b := &c.batch
+	c.fleet.LookNow(now)
 	out := wire.AppendHeader(c.out[:0], &wire.Header{Kind: wire.Batch, Epoch: c.meta.Epoch, From: c.meta.Version, To: c.meta.Version})
 	out, mark := wire.BeginSection(out, wire.SectionGateway)
 	out = wire.AppendGateway(out, &wire.Gateway{
@@ -132,7 +210,9 @@ func (c *Courier) batchFrame(now int64) []byte {
 	out = c.fleet.AppendInFlight(out)
 	out = wire.EndSection(out, mark)
 	out = c.appendReady(out)
-	out = c.appendAdmission(out, now)
+	if b.all {
+		out = c.appendAdmission(out, now)
+	}
 
 	b.sent, b.more = b.sent[:0], false
 	c.fleet.Rows(func(slot uint16, nonce, sequence uint64) {
@@ -146,6 +226,9 @@ func (c *Courier) batchFrame(now int64) []byte {
 		if sequence > have.sequence+wire.ReportChunks {
 			c.metrics.Add(metrics.ReportsLost, 0, sequence-wire.ReportChunks-have.sequence)
 			have.sequence = sequence - wire.ReportChunks
+		}
+		if have.sequence < sequence && !c.take(slot, nonce, sequence) {
+			return
 		}
 		for next := have.sequence + 1; next <= sequence; next++ {
 			value, _, status := abi.SharedData(c.fleet.Keys.Report(slot, next), &c.value)
@@ -187,12 +270,11 @@ func (c *Courier) batchAnswered(status, size int) {
 		value, read := abi.Buffer(abi.HTTPCallBody, 0, size, &c.acks)
 		if read != abi.OK || !c.takeAck(value, now) {
 			c.batchFailed(now)
-			return
+			break
 		}
 		c.batch.failures = 0
-		if c.batch.more {
-			c.batch.last = 0 // a full batch is followed by the next at the next tick
-		}
+		c.batch.took = time.Duration(now - c.batch.last)
+		c.batch.news = c.batch.news || c.batch.more // a full batch is followed by the next
 	case status == 400 || status == 413 || status == 422:
 		// Control can't read these chunks and never will.
 		c.metrics.Add(metrics.ReportsLost, 0, uint64(len(c.batch.sent)))
@@ -204,11 +286,17 @@ func (c *Courier) batchAnswered(status, size int) {
 		c.batchFailed(now)
 		c.leave(c.batch.replica)
 	}
+	if c.batch.news {
+		c.startBatch(now)
+	}
+	c.pace(now)
 }
 
 // takeAck notes what control has, and what it asks for.
 func (c *Courier) takeAck(frame []byte, now int64) bool {
-	c.batch.sooner = 0
+	if c.batch.all {
+		c.batch.sooner = 0
+	}
 	header, err := wire.DecodeHeader(frame)
 	if err == nil && header.Kind != wire.Ack {
 		err = &wire.Error{Offset: 4, What: "frame: not an ack"}
@@ -267,4 +355,5 @@ func (c *Courier) batchFailed(now int64) {
 	c.batch.sooner = 0
 	c.batch.notBefore = now + int64(c.backoff(uint(min(c.batch.failures, 10))))
 	c.batch.failures++
+	c.batch.news = c.batch.news || len(c.batch.sent) > 0
 }

@@ -14,6 +14,7 @@
 package courier
 
 import (
+	"cmp"
 	"encoding/binary"
 	"time"
 
@@ -52,10 +53,11 @@ type Courier struct {
 	batch      batch
 	fetch      fetch
 	known      knownPages
-	busy       bool   // the tick is shortened
-	ask        bool   // the changes don't fit our table: ask for the whole
-	inside     bool   // a slice is running; still true in the next one: it panicked
-	late       uint32 // token of what a late writer left behind; 0 for nothing
+	busy       bool          // work waits for the next tick
+	period     time.Duration // of the tick, 0 as configured
+	ask        bool          // the changes don't fit our table: ask for the whole
+	inside     bool          // a slice is running; still true in the next one: it panicked
+	late       uint32        // token of what a late writer left behind; 0 for nothing
 	told       uint32
 	pollStatus int    // of the last answer that was no success
 	replica    uint32 // of control: how often one was left for another
@@ -66,6 +68,7 @@ type Courier struct {
 	shard abi.Scratch // piece of a vocabulary
 	page  [table.PageBytes]byte
 	out   []byte
+	mark  []byte // taken record
 }
 
 // New makes a VM's courier. It does nothing before its first Tick.
@@ -78,11 +81,17 @@ func New(f *fleet.Fleet, gate *admission.Gate, m *metrics.Set, rng *route.Rand) 
 // Working tells whether this VM holds the lease.
 func (c *Courier) Working() bool { return c.lease.held }
 
+// Ahead tells that the next tick is the courier's alone: it comes before its
+// time because a batch is due.
+func (c *Courier) Ahead() bool { return c.period != 0 && !c.busy }
+
 // Tick does a slice of the courier's work, if this VM is the courier.
 func (c *Courier) Tick(now int64) {
 	c.config = c.fleet.Config()
 	c.lease.looked = false
-	switch c.lease.keep(now) {
+	state := c.lease.keep(now)
+	c.fleet.Reports.Courier(c.lease.holder)
+	switch state {
 	case leaseNone:
 		return
 	case leaseTaken:
@@ -98,9 +107,10 @@ func (c *Courier) Tick(now int64) {
 	c.inside = true
 	c.work(now)
 	c.startPoll(now)
+	c.announce()
 	c.startBatch(now)
 	c.tendVocabularies(now)
-	c.pace()
+	c.pace(now)
 	c.inside = false
 }
 
@@ -112,10 +122,10 @@ func (c *Courier) Abandon() {
 	c.batch.generation++
 	c.batch.open = false
 	if open {
-		c.batch.last = 0
+		c.batch.last, c.batch.whole = 0, 0
 	}
 	c.fetch.abandon()
-	c.busy = false
+	c.busy, c.period = false, 0
 }
 
 // Resign gives the lease back, so that the gateway's next courier need not
@@ -177,19 +187,41 @@ func (c *Courier) work(now int64) {
 	c.metrics.Slice(uint64(max(0, abi.Now()-now)) / 1000)
 }
 
-// pace shortens the tick while work waits, or control wants to hear soon, and
-// restores it after.
-func (c *Courier) pace() {
-	busy := c.lease.held && (c.update.frame != nil || c.resync.active && !c.poll.open || c.sweep.active || c.batch.sooner > 0)
-	if busy == c.busy {
+// pace shortens the tick while work waits, or a call is due before the next
+// tick, and restores it after.
+func (c *Courier) pace(now int64) {
+	c.busy = c.lease.held && (c.update.frame != nil || c.resync.active && !c.poll.open || c.sweep.active || c.batch.sooner > 0)
+	period := c.config.Tick
+	if c.busy {
+		period = min(period, busyTick)
+	}
+	if due := c.due(); due > 0 {
+		// Not before it is due: the tick would only set the next.
+		period = min(period, max(time.Duration(due-now+999_999).Truncate(time.Millisecond), time.Millisecond))
+	}
+	if period == c.config.Tick {
+		period = 0
+	}
+	if period == c.period {
 		return
 	}
-	c.busy = busy
-	if busy {
-		abi.SetTickPeriod(min(busyTick, c.config.Tick))
-	} else {
-		abi.SetTickPeriod(c.config.Tick)
+	c.period = period
+	abi.SetTickPeriod(cmp.Or(period, c.config.Tick))
+}
+
+// due is when the next call may be made that waits for nothing but its time, 0
+// for none.
+func (c *Courier) due() (at int64) {
+	if !c.lease.held {
+		return 0
 	}
+	if b := &c.batch; b.news && !b.open {
+		at = max(b.last+int64(c.newsInterval()), b.notBefore)
+	}
+	if p := &c.poll; p.quick > 0 && !p.open && c.update.frame == nil && !c.resync.active && (at == 0 || p.notBefore < at) {
+		at = p.notBefore
+	}
+	return at
 }
 
 // slice is the budget of one callback.

@@ -33,7 +33,8 @@ type lease struct {
 	held    bool
 	epoch   uint64
 	expiry  int64
-	looked  bool // in this callback
+	looked  bool   // in this callback
+	holder  uint64 // nonce of the VM that has it, as last seen; 0 nobody
 	scratch abi.Scratch
 	value   []byte
 }
@@ -63,6 +64,7 @@ func (l *lease) keep(now int64) leaseState {
 		}
 		current = record // zero for a damaged one: expired
 	}
+	l.holder = current.Nonce
 	mine := current.Nonce == c.fleet.Nonce && current.Slot == slot
 	switch {
 	case l.held && !(mine && current.Epoch == l.epoch):
@@ -87,7 +89,7 @@ func (l *lease) keep(now int64) leaseState {
 		}
 		return leaseNone
 	}
-	l.held, l.epoch, l.expiry = true, next.Epoch, next.ExpiryUnixNanos
+	l.held, l.epoch, l.expiry, l.holder = true, next.Epoch, next.ExpiryUnixNanos, next.Nonce
 	if !took {
 		return leaseKept
 	}

@@ -16,10 +16,12 @@ const (
 	// lostAfter is how long after its timeout a call without a callback is
 	// given up: its plugin context has gone.
 	lostAfter = 2 * time.Second
-	// pollGap is the least time a poll takes before the next follows at once;
-	// quicker answers wait for the tick, so that a control service gone wrong
+	// pollGap is the least time a poll takes before the next follows at once.
+	// After a quicker answer the next waits for pollRest, after each further one
+	// in a row for twice as long, up to a tick: a control service gone wrong
 	// cannot make the courier spin.
-	pollGap = 5 * time.Millisecond
+	pollGap  = 5 * time.Millisecond
+	pollRest = 10 * time.Millisecond
 )
 
 // poll is the call for table data: one at a time, the long-poll or a range of
@@ -31,6 +33,7 @@ type poll struct {
 	deadline   int64
 	notBefore  int64
 	failures   uint
+	quick      uint   // answers in a row that came within pollGap
 	replica    uint32 // that was asked
 }
 
@@ -155,9 +158,14 @@ func (c *Courier) pollAnswered(status, size int) {
 		return
 	}
 	if now-c.poll.started >= int64(pollGap) {
-		c.startPoll(abi.Now())
+		c.poll.quick = 0
+		now = abi.Now()
+		c.startPoll(now)
+	} else {
+		c.poll.notBefore = max(c.poll.notBefore, now+int64(min(pollRest<<min(c.poll.quick, 10), c.config.Tick)))
+		c.poll.quick++
 	}
-	c.pace()
+	c.pace(now)
 }
 
 // body takes the body of the poll's answer out of the host's buffer, which is

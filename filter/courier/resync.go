@@ -202,7 +202,7 @@ func (c *Courier) rangeAnswered(status, size int) {
 	}
 	c.pollSucceeded()
 	c.work(now)
-	c.pace()
+	c.pace(now)
 }
 
 // takeRange checks a frame of pages. All of them must belong to the range.

@@ -12,9 +12,10 @@ type Keys struct {
 	wire.Keys
 	MetaKey, RosterKey, LoadsKey, CachesKey, HomesKey, PolicyKey, ExactKey, AdmissionKey, SetsKey, CourierKey, LateKey string
 
-	rows [wire.MaxSlots]string
-	sent [wire.SentCells]string
-	page []byte
+	rows  [wire.MaxSlots]string
+	taken [wire.MaxSlots]string
+	sent  [wire.SentCells]string
+	page  []byte
 }
 
 // NewKeys makes the keys of a deployment.
@@ -27,6 +28,7 @@ func NewKeys(deployment string) *Keys {
 	}
 	for slot := range keys.rows {
 		keys.rows[slot] = k.Row(uint16(slot))
+		keys.taken[slot] = k.Taken(uint16(slot))
 	}
 	for cell := range keys.sent {
 		keys.sent[cell] = k.Sent(uint8(cell))
@@ -40,6 +42,9 @@ func (k *Keys) PageView(bits uint8, index uint32) string {
 	k.page = k.AppendPage(k.page[:0], bits, index)
 	return unsafe.String(unsafe.SliceData(k.page), len(k.page))
 }
+
+// TakenKey is the key of what the courier has of a slot's chunks.
+func (k *Keys) TakenKey(slot uint16) string { return k.taken[slot] }
 
 // RowKey is the key of a slot's row.
 func (k *Keys) RowKey(slot uint16) string { return k.rows[slot] }

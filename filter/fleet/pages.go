@@ -9,12 +9,12 @@ import (
 
 const (
 	cachedPages  = 128
-	pageLifetime = 200 * time.Millisecond
+	pageLifetime = 50 * time.Millisecond
 )
 
 // Pages reads the table's pages from shared data through a small direct-mapped
 // cache in one block of memory. A cached page is used for pageLifetime, so a
-// hot system prompt costs a host call five times a second and not once a
+// hot system prompt costs a host call twenty times a second and not once a
 // request; an old page is a whole page, only a little behind.
 type Pages struct {
 	keys    *Keys

@@ -16,6 +16,9 @@ const (
 	// scanPerRead is how many slots beyond the known ones each look at the
 	// siblings tries: all are seen within eight looks.
 	scanPerRead = 16
+	// lookApart is the least time between two looks at the siblings, of a courier
+	// that has heard of news.
+	lookApart = 5 * time.Millisecond
 )
 
 // row is this VM's own row.
@@ -305,7 +308,11 @@ func (f *Fleet) readRow(slot uint16, now int64) {
 		return
 	}
 	// The reports of a VM that died are still worth collecting.
-	s.rows[slot] = rowState{Nonce: held.Nonce, Sequence: held.ReportSequence}
+	next := rowState{Nonce: held.Nonce, Sequence: held.ReportSequence}
+	if known := &s.rows[slot]; known.Nonce == next.Nonce {
+		next.Sequence = max(next.Sequence, known.Sequence) // it told more than its row says yet
+	}
+	s.rows[slot] = next
 	if !f.live(slot, &held, now) {
 		if f.courier && left > 0 {
 			f.sweep(slot, &held, left, cas)
@@ -321,6 +328,24 @@ func (f *Fleet) readRow(slot uint16, now int64) {
 	_, _ = wire.DecodeRow(value, func(r wire.InFlight) {
 		s.tally.Add(r.Ref, uint32(r.Requests), uint64(r.UncachedTokens))
 	})
+}
+
+// News notes a chunk that a VM has told of. Of a VM whose row has not been seen
+// nothing is known but what the next look finds.
+func (f *Fleet) News(n wire.News) bool {
+	r := &f.siblings.rows[n.Slot]
+	if r.Nonce != n.Nonce {
+		return false
+	}
+	r.Sequence = max(r.Sequence, n.Sequence)
+	return true
+}
+
+// LookNow reads the sibling rows, unless that was done a moment ago.
+func (f *Fleet) LookNow(now int64) {
+	if now-f.siblings.at >= int64(lookApart) {
+		f.readSiblings(now)
+	}
 }
 
 // Rows calls do for every slot whose row is known, with what it says about its

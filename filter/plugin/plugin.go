@@ -68,11 +68,12 @@ type VM struct {
 
 // deployment is a fleet with the plugin contexts that use it.
 type deployment struct {
-	name    string
-	fleet   *fleet.Fleet
-	gate    *admission.Gate
-	courier *courier.Courier
-	plugins []*Plugin // in the order of their start, the newest last
+	name     string
+	fleet    *fleet.Fleet
+	gate     *admission.Gate
+	courier  *courier.Courier
+	tickedAt int64     // the last whole tick, unix ns
+	plugins  []*Plugin // in the order of their start, the newest last
 }
 
 // Option changes a module that is built on this one.

@@ -13,21 +13,28 @@ func (p *Plugin) OnTick() {
 	}
 	now := abi.Now()
 	p.vm.current = p.id
-	d.fleet.Tick(now, d.courier.Working())
-	d.gate.Tick(now, d.courier.Working())
+	if !d.courier.Ahead() || now-d.tickedAt >= int64(p.config.Tick) {
+		d.tickedAt = now
+		d.fleet.Tick(now, d.courier.Working())
+		d.gate.Tick(now, d.courier.Working())
+	}
 	d.courier.Tick(now)
 	p.vm.metrics.Flush()
 }
 
 // OnQueueReady is how another VM says that a request which waits here may have
-// a slot now, or, to the courier, that one has begun to wait.
+// a slot now, or, to the courier, that one has begun to wait or has been
+// dispatched.
 func (p *Plugin) OnQueueReady(queue uint32) {
 	p.vm.current = p.id
 	if p.gate == nil {
 		return
 	}
 	now := abi.Now()
-	if p.gate.Woken(queue, now) {
+	switch tell, news := p.gate.Woken(queue, now); {
+	case tell:
 		p.deployment.courier.Hurry(now)
+	case news:
+		p.deployment.courier.News(now)
 	}
 }

@@ -55,6 +55,8 @@ func examples() map[string]string {
 		"meta":     dump(table.AppendMeta(nil, &meta)),
 		"page":     dump(page[:48]),
 		"entry":    dump(table.AppendEntry(nil, &exampleEntry)),
+		"taken":    dump(AppendTaken(nil, &exampleTaken)),
+		"news":     dump(AppendNews(nil, &exampleNews)),
 		"row":      dump(exampleRowBytes(nil)),
 		"sent":     dump(exampleSentBytes(nil)),
 		"dispatch": dump(AppendDispatch(nil, &exampleDispatch, exampleCPs)),

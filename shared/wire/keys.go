@@ -106,6 +106,9 @@ func (k Keys) Report(slot uint16, sequence uint64) string {
 	return k.prefix + "rep." + strconv.Itoa(int(slot)) + "." + strconv.Itoa(int(sequence%ReportChunks))
 }
 
+// Taken says how far the courier has taken a VM's chunks: `taken.<slot>`.
+func (k Keys) Taken(slot uint16) string { return k.prefix + "taken." + strconv.Itoa(int(slot)) }
+
 // Page is a page of a size class: `p<bits, 2 digits>.<index, 4 hex digits>`.
 func (k Keys) Page(bits uint8, index uint32) string {
 	var b [80]byte
