@@ -26,11 +26,24 @@ const (
 	workersVersion = 1
 	// maxAgreedList bounds what fits into a document.
 	maxAgreedList = 900 << 10
-	// pruneEvery is how often the leader looks for drains of workers that nobody
-	// lists, and pruneAfter how long it has to see none.
+	// pruneEvery is how often replicas tell which drained workers they list, and the
+	// leader looks for drains of workers that nobody does; pruneAfter is how long it
+	// has to see and hear of none.
 	pruneEvery = 10 * time.Second
 	pruneAfter = time.Minute
+	// listedSubject is where they tell it: lists differ while configurations are
+	// rolled out, or where a source finds workers later.
+	listedSubject = "workers.listed"
+	listedVersion = 1
 )
+
+// workersListed is what a replica tells the others every pruneEvery, where it isn't
+// empty.
+type workersListed struct {
+	Version int `json:"version"`
+	// Drained are addresses that drain and that its list has.
+	Drained []string `json:"drained"`
+}
 
 // workersDocument is the document.
 type workersDocument struct {
@@ -214,9 +227,26 @@ func (s *Service) drainsOver(left []string) {
 
 // workersLoop takes drains out of the document whose workers are gone.
 func (s *Service) workersLoop(ctx context.Context) {
+	elsewhere := make(chan []string, 16)
+	stop, err := s.cluster.Subscribe(listedSubject, func(data []byte) {
+		var told workersListed
+		if decodeDocument(data, &told, &told.Version, listedVersion) != nil {
+			return
+		}
+		select {
+		case elsewhere <- told.Drained:
+		default: // it comes again
+		}
+	})
+	if err != nil {
+		s.log.Warn("which workers other replicas list isn't heard", "err", err)
+	} else {
+		defer stop()
+	}
 	tick := time.NewTicker(pruneEvery)
 	defer tick.Stop()
-	missing := map[string]time.Time{} // drained, and not listed here since
+	missing := map[string]time.Time{} // drained, and listed by nobody since
+	heard := map[string]time.Time{}   // another replica lists it
 	left := map[string]bool{}
 	for {
 		select {
@@ -226,8 +256,14 @@ func (s *Service) workersLoop(ctx context.Context) {
 			for _, a := range gone {
 				left[a] = true
 			}
+		case listed := <-elsewhere:
+			for _, a := range listed {
+				heard[a] = time.Now()
+			}
+			continue
 		case now := <-tick.C:
-			s.unlisted(missing, now)
+			maps.DeleteFunc(heard, func(_ string, at time.Time) bool { return now.Sub(at) >= pruneAfter })
+			s.unlisted(missing, heard, now)
 		}
 		for a, since := range missing {
 			if time.Since(since) >= pruneAfter {
@@ -249,21 +285,39 @@ func (s *Service) workersLoop(ctx context.Context) {
 	}
 }
 
-// unlisted notes since when drained addresses aren't in the list, at the leader.
-func (s *Service) unlisted(missing map[string]time.Time, now time.Time) {
-	if !s.cluster.Leads() || s.lists.Missing() != nil {
-		clear(missing)
-		return
-	}
+// unlisted tells the others which drained workers are in the list here, and notes at
+// the leader since when which are in none: heard are those of the others' lists.
+func (s *Service) unlisted(missing, heard map[string]time.Time, now time.Time) {
 	listed := map[string]bool{}
 	for _, w := range s.fleet.Workers() {
 		listed[w.Address] = true
 	}
-	drained := map[string]bool{}
+	told := workersListed{Version: listedVersion}
+	nowhere := map[string]bool{}
 	for _, a := range s.fleet.Drained() {
-		if drained[a] = !listed[a]; drained[a] && missing[a].IsZero() {
+		if listed[a] {
+			told.Drained = append(told.Drained, a)
+		} else if heard[a].IsZero() {
+			nowhere[a] = true
+		}
+	}
+	if len(told.Drained) > 0 {
+		text, err := json.Marshal(told)
+		if err == nil {
+			err = s.cluster.Publish(listedSubject, text)
+		}
+		if err != nil {
+			s.log.Debug("drained workers not told", "err", err)
+		}
+	}
+	if !s.cluster.Leads() || s.lists.Missing() != nil {
+		clear(missing)
+		return
+	}
+	for a := range nowhere {
+		if missing[a].IsZero() {
 			missing[a] = now
 		}
 	}
-	maps.DeleteFunc(missing, func(a string, _ time.Time) bool { return !drained[a] })
+	maps.DeleteFunc(missing, func(a string, _ time.Time) bool { return !nowhere[a] })
 }

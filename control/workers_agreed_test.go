@@ -224,3 +224,33 @@ func TestADrainOfAWorkerThatNobodyListsEnds(t *testing.T) {
 		r.allSee("listed again", alpha, beta)
 	})
 }
+
+// TestADrainLastsWhileAnyReplicaListsItsWorker: the leader's own list may be an
+// older one.
+func TestADrainLastsWhileAnyReplicaListsItsWorker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := startReplicas(t, 2, newEngines(alpha, beta), Config{Workers: specs(alpha)})
+		r.led()
+		r.cfg = Config{Workers: specs(alpha, beta)}
+		other := r.add("")
+		<-other.s.Ready()
+		if code, answer := r.drain(other, beta, true); code != http.StatusOK {
+			t.Fatalf("%d %s", code, answer)
+		}
+		time.Sleep(3 * pruneAfter)
+		if other.s.cluster.Leads() {
+			t.Fatal("who lists it leads")
+		}
+		if got, want := fmt.Sprint(r.seen()), fmt.Sprint([]string{alpha, alpha, alpha + ", " + beta + " drains"}); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+		// Nobody lists it any more.
+		other.stop()
+		time.Sleep(2*pruneAfter + 2*pruneEvery)
+		for _, b := range r.all[:2] {
+			if drained := b.s.fleet.Drained(); len(drained) > 0 {
+				t.Errorf("%v", drained)
+			}
+		}
+	})
+}
