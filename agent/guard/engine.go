@@ -26,6 +26,10 @@ type engine struct {
 type tally struct {
 	sent, ended int
 	served      int // of those that ended, with a whole answer
+	answered    int // of those sent, whose answer began
+	// grown is the tokens of their prompts, less those of requests that ended before
+	// the page was read that shows them.
+	grown int
 }
 
 // observe takes a page in that was asked for when the tally was asked.
@@ -64,8 +68,9 @@ func (e *engine) room(own int, limits Limits, share int) bool {
 }
 
 // memoryFor tells whether a long prompt of so many tokens leaves the running ones
-// room to grow, beside pending tokens of prompts that aren't computed. Cached ones
-// among them and what is computed of them counts twice: better too much.
+// room to grow, beside pending tokens of prompts that aren't computed and those that
+// were since the page was read. Cached ones among them and what is computed of them
+// counts twice: better too much.
 func (e *engine) memoryFor(tokens, pending int, limits Limits) bool {
 	switch {
 	case !e.known:
@@ -75,5 +80,6 @@ func (e *engine) memoryFor(tokens, pending int, limits Limits) bool {
 	case e.load.CapacityTokens == 0:
 		return true
 	}
-	return e.load.KVShare+float64(pending+tokens)/float64(e.load.CapacityTokens) <= limits.MemoryHigh
+	growth := pending + e.now.grown - e.read.grown + tokens
+	return e.load.KVShare+float64(growth)/float64(e.load.CapacityTokens) <= limits.MemoryHigh
 }

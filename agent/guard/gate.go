@@ -45,6 +45,8 @@ type ticket struct {
 	pends   bool
 	backlog int
 	begun   time.Time
+	// answered is its number among those whose answer began.
+	answered int
 }
 
 // gate decides who is let in. Its caller gives it one call at a time.
@@ -259,6 +261,9 @@ func (g *gate) answers(t *ticket, stream bool, now time.Time) {
 		g.prefill.answered(t, g.held(), now)
 	}
 	g.prefill.end(t)
+	g.engine.now.answered++
+	g.engine.now.grown += t.tokens
+	t.answered = g.engine.now.answered
 }
 
 // leave ends t, whatever it was doing. Only the first call does anything.
@@ -274,6 +279,9 @@ func (g *gate) leave(t *ticket) {
 		g.prefill.end(t)
 		g.inFlight[t.class]--
 		g.engine.now.ended++
+		if t.answered > g.engine.read.answered {
+			g.engine.now.grown -= t.tokens // no page shows it yet
+		}
 		if t.served {
 			g.engine.now.served++
 		}

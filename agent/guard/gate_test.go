@@ -267,6 +267,51 @@ func TestLongPromptsWaitForMemoryAndShortOnesPassThem(t *testing.T) {
 	}
 }
 
+// TestAPromptThatWasComputedSinceThePageWasReadStillCounts: the page comes every
+// half second, and a first token sooner.
+func TestAPromptThatWasComputedSinceThePageWasReadStillCounts(t *testing.T) {
+	load := Load{Running: 2, CapacityTokens: 100_000}
+	begin := func(t *testing.T) (p *play, first *ticket) {
+		p = newPlay(t, Limits{MaxRunning: 100, MemoryHigh: 0.5, MemoryLow: 0.4, LongPromptTokens: 1000}, false)
+		p.gate.answers(p.comes(p1, 0, 10), true, p.now)
+		p.observe(load)
+		first = p.comes(p1, 0, 30_000)
+		p.gate.answers(first, true, p.now.Add(100*time.Millisecond))
+		return p, first
+	}
+	waits := func(t *testing.T, what string, long *ticket, want bool) {
+		t.Helper()
+		if got := long.phase == waiting; got != want {
+			t.Errorf("%s: it waits: %v", what, got)
+		}
+	}
+
+	p, first := begin(t)
+	long := p.comes(p1, 0, 30_000)
+	waits(t, "computed, and on no page", long, true)
+	asked := p.gate.engine.now
+	p.leaves(first)
+	waits(t, "ended, and on no page", long, false)
+	// The page was asked for while the first one was there.
+	p.leaves(long)
+	shows := load
+	shows.KVShare = 0.3
+	p.gate.observe(shows, asked, p.now)
+	waits(t, "ended, and on the page still", p.comes(p1, 0, 30_000), false)
+
+	p, first = begin(t)
+	long = p.comes(p1, 0, 30_000)
+	p.observe(shows)
+	waits(t, "on the page", long, true)
+	p.leaves(first)
+	waits(t, "ended, and on the page before", long, true)
+	p.observe(load)
+	waits(t, "gone from the page", long, false)
+	p.gate.answers(long, true, p.now)
+	p.observe(shows)
+	waits(t, "nothing is counted twice", p.comes(p1, 0, 20_000), false)
+}
+
 // TestMemoryThatWasShortMustComeDownToTheLowerMark: an engine that doesn't tell its capacity has the
 // two marks alone.
 func TestMemoryThatWasShortMustComeDownToTheLowerMark(t *testing.T) {
