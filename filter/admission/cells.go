@@ -280,7 +280,7 @@ func (g *Gate) others(now int64) (need [policy.Classes]uint32, at [policy.Classe
 		best := at[q.Class]
 		switch {
 		case q.Slot == slot || math.IsInf(q.Start, 1):
-		case q.Woken != 0 && now-q.Woken > int64(staleAfter):
+		case q.Woken != 0 && uint64(now-q.Woken) > uint64(staleAfter): // or later than now: the clock was set back
 		case best >= 0 && c.Queues[best].Start <= q.Start:
 		case !g.aliveSlot(q.Slot, now):
 		default:

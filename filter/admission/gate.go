@@ -200,6 +200,11 @@ func (g *Gate) TenantName(index uint16) string { return g.limitsOf(index).Name }
 // Orphan tells that this VM is not ticked any more, or that it is again. Its row
 // dies then; what its streams have counts on for as long as a stream may take.
 func (g *Gate) Orphan(now int64, orphaned bool) {
+	if g.orphanUntil != 0 { // the cells say so, too
+		for _, t := range g.tenants {
+			t.dirty = true
+		}
+	}
 	g.orphanUntil = 0
 	if !orphaned || g.settings == nil {
 		return

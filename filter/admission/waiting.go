@@ -374,7 +374,7 @@ const tellEvery = 20 * time.Millisecond
 
 // tell has the courier tell control soon that a request has begun to wait here.
 func (g *Gate) tell(now int64) {
-	if g.lease.Queue != 0 && now-g.toldAt >= int64(tellEvery) {
+	if g.lease.Queue != 0 && (now-g.toldAt >= int64(tellEvery) || now < g.toldAt) {
 		g.toldAt = now
 		abi.Enqueue(g.lease.Queue, tellMessage)
 	}

@@ -251,10 +251,15 @@ func (q *Queue) Unblock() {
 }
 
 // Expire removes the requests whose deadline has come, in the order of their
-// coming, and hands each to gone, which may take others.
+// coming, and hands each to gone, which may take others. The wait of one that came
+// later than now, by a clock that was set back, begins anew.
 func (q *Queue) Expire(now int64, gone func(w *Waiter)) {
 	for w := q.oldest; w != nil; {
 		next := w.newer
+		if late := w.Arrived - now; late > 0 {
+			w.Arrived -= late
+			w.Deadline -= late
+		}
 		if w.Deadline <= now {
 			q.Remove(w)
 			gone(w)

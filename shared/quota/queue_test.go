@@ -262,3 +262,17 @@ func TestWhoIsTakenWhileOthersExpireDoesNotExpire(t *testing.T) {
 		t.Fatalf("told %v, %d still wait", told, q.Len())
 	}
 }
+
+// TestAClockThatIsSetBackMakesNoWaitLongerThanAnother: it begins anew.
+func TestAClockThatIsSetBackMakesNoWaitLongerThanAnother(t *testing.T) {
+	q := NewQueue(8, 1000)
+	w := Waiter{Arrived: 1000, Deadline: 1010}
+	q.Push(&w, 0, 1)
+	expired := func(now int64) (n int) {
+		q.Expire(now, func(*Waiter) { n++ })
+		return n
+	}
+	if expired(5) != 0 || expired(14) != 0 || expired(15) != 1 {
+		t.Errorf("it waits: %v, until %d", w.Waits(), w.Deadline)
+	}
+}
