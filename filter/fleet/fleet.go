@@ -162,16 +162,31 @@ func (f *Fleet) Fresh(now int64) bool {
 
 // Refresh brings the VM up to the shared data's state, at most every 20 ms.
 func (f *Fleet) Refresh(now int64) {
-	if f.started == 0 {
-		f.started = now - 1
-	}
-	f.now, f.asked = now, true
+	f.setClock(now)
+	f.asked = true
 	if now-f.checkedAt < int64(refreshEvery) && f.checkedAt <= now {
 		return
 	}
 	f.checkedAt = now
 	f.readMeta()
 	f.look(now)
+}
+
+// setClock takes the time, which is the machine's and may be set back. What is remembered until
+// a time that has been already would then be believed until it comes again.
+func (f *Fleet) setClock(now int64) {
+	if f.started == 0 {
+		f.started = now - 1
+	}
+	if now < f.now {
+		f.siblings.at = 0
+		f.Pages.forgetAll()
+		for i := range f.workers.list {
+			w := &f.workers.list[i]
+			w.avoidUntil = min(w.avoidUntil, now+int64(avoidMost))
+		}
+	}
+	f.now = now
 }
 
 // look reads the sibling rows when they are a tick old.

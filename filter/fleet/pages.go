@@ -34,7 +34,7 @@ type Pages struct {
 func (p *Pages) Use(bits uint8, now int64) {
 	if bits != p.bits {
 		p.bits = bits
-		clear(p.until[:])
+		p.forgetAll()
 	}
 	p.now = now
 }
@@ -65,6 +65,8 @@ func (p *Pages) Forget(index uint32) {
 		p.until[line] = 0
 	}
 }
+
+func (p *Pages) forgetAll() { clear(p.until[:]) }
 
 func (p *Pages) answer(line uint32, room table.Page) table.Page {
 	if !p.there[line] {

@@ -77,10 +77,8 @@ func (f *Fleet) patience() uint32 { return uint32(f.rowLife() / f.config.Tick) }
 // sibling rows alone, unless it is the courier.
 func (f *Fleet) Tick(now int64, courier bool) {
 	asked := f.asked
-	if f.started == 0 {
-		f.started = now - 1
-	}
-	f.now, f.checkedAt, f.asked, f.courier = now, now, false, courier
+	f.setClock(now)
+	f.checkedAt, f.asked, f.courier = now, false, courier
 	f.ticks++
 	f.readMeta()
 	f.Vocabularies.Tick(now)
