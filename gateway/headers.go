@@ -14,7 +14,9 @@ import (
 
 // headerMap turns net/http's request into the module's view. What only we may
 // set is dropped first, so that no client can speak for the module, and so is
-// what the Connection header says is for this hop alone.
+// what is for this hop alone: by the Connection header, or Upgrade, which without
+// that asks for nothing, and by which the module would take the request for one
+// whose body isn't its own to judge.
 func headerMap(r *http.Request) *hostsim.HeaderMap {
 	path := r.RequestURI
 	if !strings.HasPrefix(path, "/") { // a whole URL, as to a forward proxy
@@ -26,7 +28,7 @@ func headerMap(r *http.Request) *hostsim.HeaderMap {
 			continue
 		}
 		key = strings.ToLower(key)
-		if key == endpointHeader || key == maxRetriesHeader || strings.HasPrefix(key, ourPrefix) && key != excludeHeader && key != bypassHeader {
+		if key == "upgrade" || key == endpointHeader || key == maxRetriesHeader || strings.HasPrefix(key, ourPrefix) && key != excludeHeader && key != bypassHeader {
 			continue
 		}
 		addField(h, key, values)

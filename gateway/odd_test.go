@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
@@ -234,6 +235,19 @@ func TestWhatIsForThisHopStaysHere(t *testing.T) {
 	}
 	if seen.Get("Te") != "trailers" || seen.Get("X-Theirs") != "1" || length != 0 {
 		t.Errorf("the worker saw %v with length %d", seen, length)
+	}
+}
+
+// TestNoHeaderMakesABodyOneThatIsNotAdmitted: an upgrade that nobody offers is an
+// ordinary request.
+func TestNoHeaderMakesABodyOneThatIsNotAdmitted(t *testing.T) {
+	for _, connection := range []string{"", "keep-alive", "Upgrade"} {
+		r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}"))
+		r.Header.Set("Upgrade", "anything")
+		r.Header.Set("Connection", connection)
+		if value, ok := headerMap(r).Get("upgrade"); ok {
+			t.Errorf("Connection %q: the module sees an upgrade to %q", connection, value)
+		}
 	}
 }
 
