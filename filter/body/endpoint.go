@@ -1,5 +1,7 @@
 package body
 
+import "strings"
+
 // Endpoint is one of the request forms that the engines serve and whose
 // prompt this package can read.
 type Endpoint uint8
@@ -36,8 +38,9 @@ func (e Endpoint) Anthropic() bool { return e == Messages }
 // any gateway prefix (/team-a/v1/...) matches and a sub-path
 // (/v1/messages/count_tokens) does not. A query, a fragment, empty segments
 // and a trailing slash are ignored, dot segments are resolved (RFC 3986,
-// 5.2.4), and nothing is percent-decoded: an encoded slash stays a different
-// path, as it is to the engine.
+// 5.2.4), and the path is percent-decoded once, encoded slashes too: so the
+// engines' HTTP server (uvicorn) reads it, and no spelling of a path may pass
+// admission by.
 func Match(path string) (Endpoint, bool) {
 	for i := 0; i < len(path); i++ {
 		if path[i] == '?' || path[i] == '#' {
@@ -45,6 +48,7 @@ func Match(path string) (Endpoint, bool) {
 			break
 		}
 	}
+	path = unescape(path)
 	var last [3]string // the last segment first
 	found, dropped := 0, 0
 	for end := len(path); end > 0 && found < len(last); {
@@ -84,4 +88,36 @@ func Match(path string) (Endpoint, bool) {
 		return Models, true
 	}
 	return None, false
+}
+
+// unescape decodes %41 to A; what is no escape stays as it is.
+func unescape(path string) string {
+	first := strings.IndexByte(path, '%')
+	if first < 0 {
+		return path
+	}
+	b := append(make([]byte, 0, len(path)), path[:first]...)
+	for i := first; i < len(path); i++ {
+		c := path[i]
+		if c == '%' && i+2 < len(path) {
+			high, low := nibble(path[i+1]), nibble(path[i+2])
+			if high < 16 && low < 16 {
+				c = high<<4 | low
+				i += 2
+			}
+		}
+		b = append(b, c)
+	}
+	return string(b)
+}
+
+// nibble is the value of a hex digit, 16 for what is none.
+func nibble(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10
+	}
+	return 16
 }
