@@ -226,7 +226,7 @@ func (g *Gate) Done(t *Ticket, tokens int64, now int64) {
 	if t.served && tokens >= 0 {
 		g.learnCost(t, tokens)
 	}
-	hadTenant := t.tenant
+	hadTenant := t.tenant && !t.Bypass
 	g.giveTenant(t, tokens, now)
 	if t.slot {
 		t.slot = false
@@ -240,7 +240,21 @@ func (g *Gate) Done(t *Ticket, tokens int64, now int64) {
 	} else if hadTenant && t.pool != nil && t.pool.waiting > 0 {
 		g.letIn(t.pool, now)
 	}
+	if hadTenant && g.tenant(t.Tenant).waiting > 0 {
+		g.freedTenant(now)
+	}
 	t.known = false
+}
+
+// freedTenant has those try again who wait in this VM for their tenants' limits,
+// in whatever pool: a request that never came to one may have had a tenant's slot.
+func (g *Gate) freedTenant(now int64) {
+	for _, p := range g.used {
+		if sum(p.pending) > 0 {
+			p.unblock()
+			g.letIn(p, now)
+		}
+	}
 }
 
 // freed hands over what has become free in a pool: to the best who waits in the

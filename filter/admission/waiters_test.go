@@ -3,6 +3,7 @@
 package admission
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -72,5 +73,30 @@ func TestATenantWhoseSlotsAreNotKnownYetIsNotHeldUp(t *testing.T) {
 	g.lease(t, 10, 2) // known now; what is under way counts
 	if r := g.arrive(g.vms[0], 1, 1, 400); r.running || r.refused != quota.TenantConcurrency {
 		t.Fatalf("a fourth of two: refused with %v", r.refused)
+	}
+}
+
+// TestATenantsSlotIsUsedAtOnceWhereverItWasHeld: by a request whose body was still
+// to come, or that was in another pool.
+func TestATenantsSlotIsUsedAtOnceWhereverItWasHeld(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		g, stop := newGatewayOf(t, 1, strings.ReplaceAll(settings, `["default"]`, `["default", "other"]`))
+		g.lease(t, 5, 1)
+		v := g.vms[0]
+		holds := &request{vm: v}
+		v.gate.Refresh(g.host.Clock)
+		v.gate.Arrive(&holds.ticket, Identity{Tenant: 1, Class: 1}, g.host.Clock)
+		if elsewhere {
+			v.gate.Enter(&holds.ticket, holds, 1, 100, true, g.host.Clock)
+		}
+		waits := g.arrive(v, 1, 1, 100)
+		if !waits.waiting {
+			t.Fatalf("the tenant's slot is in use, and a request doesn't wait for it: %+v", waits)
+		}
+		g.end(holds)
+		if !waits.running {
+			t.Errorf("elsewhere %v: the tenant's slot is free, and the request waits for the next tick", elsewhere)
+		}
+		stop()
 	}
 }
