@@ -75,8 +75,8 @@ func TestRoundingIsNobodysShare(t *testing.T) {
 	}
 }
 
-// TestRoundingStarvesNoClass: of a small pool each gateway has one slot and a half, which is one. Over
-// all gateways the classes have their shares all the same.
+// TestRoundingStarvesNoClass: of a small pool each gateway's part is one slot and a half, which is one
+// or two. Over all gateways the classes have their shares all the same, and no slot is lost.
 func TestRoundingStarvesNoClass(t *testing.T) {
 	b := newBench(t, `{"classes": {"p0": {"share": 0.6}, "p1": {"share": 0.4}}}`, 12)
 	total := [3]uint32{}
@@ -92,7 +92,31 @@ func TestRoundingStarvesNoClass(t *testing.T) {
 			}
 		}
 	}
-	if total[0] < 4 || total[1] < 3 || total[2] != 0 {
+	if total[0] < 6 || total[1] < 4 || total[0]+total[1] != 12 || total[2] != 0 {
 		t.Errorf("P0 to P2 have %v of 12", total)
+	}
+}
+
+// TestRoundingLosesNoSlots: whatever the pool and however many gateways ask for all of it, it is
+// given out to the last slot, and never more.
+func TestRoundingLosesNoSlots(t *testing.T) {
+	for _, gateways := range []uint64{1, 2, 3, 5, 8, 13, 64} {
+		for _, slots := range []uint32{1, 2, 7, 12, 31, 64, 100, 129} {
+			b := newBench(t, `{}`, slots)
+			total := uint32(0)
+			for range 4 {
+				total = 0
+				for g := range gateways {
+					grant, ok := b.renew(g+1, ofClass(0, 0, 200), ofClass(1, 0, 200)).Pool(0, b.now)
+					if !ok {
+						t.Fatal("no lease")
+					}
+					total += grant.Total.Slots
+				}
+			}
+			if total != slots {
+				t.Errorf("%d gateways have %d of %d slots", gateways, total, slots)
+			}
+		}
 	}
 }

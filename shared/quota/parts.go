@@ -44,7 +44,9 @@ func (l *Ledger) divide(p *pool, at int, h *holding, live int, place float64, no
 	}
 	total, _, class := p.slots.part(&h.demand, &h.weight, live, p.shares.Lend)
 	floor := p.floors(l.admission) / uint32(max(live, 1))
-	target := max(whole(total), floor)
+	// Rounded down in each, a small pool would lose a part of itself. So some are rounded up, by
+	// their places: over gateways whose parts are alike the sum is the pool.
+	target := max(whole(total+place), floor)
 	// What is in use beyond the part drains; until then it is no one else's.
 	free := l.free(p, at, now)
 	most := uint32(min(h.debit()+free, math.MaxUint32-1))
