@@ -47,11 +47,8 @@ func mix(h, v uint64) uint64 {
 // blocks before it; so in the list a block always stands before its
 // predecessor in the chain, and the head is always a leaf.
 type blockPool struct {
-	slots      []slot
-	index      slotIndex
-	vacant     []int32 // unused slots
-	head, tail int32   // evictable list, none when empty
-	resident   int
+	runs
+	capacity   int
 	referenced int // resident blocks with references
 	private    int
 	evictions  uint64
@@ -59,120 +56,118 @@ type blockPool struct {
 	watch      func(h BlockHash, now bool) // told of blocks that become resident and that go
 }
 
-type slot struct {
-	hash       BlockHash
-	refs       int32 // none: the slot is vacant
-	prev, next int32
-	released   time.Duration // when the last request let it go
-}
-
-const none = -1
-
 func newBlockPool(capacity int) *blockPool {
-	p := &blockPool{
-		slots: make([]slot, capacity),
-		index: newSlotIndex(capacity),
-		head:  none, tail: none,
-	}
-	p.vacant = make([]int32, capacity)
-	for i := range p.vacant {
-		p.vacant[i] = int32(capacity - 1 - i)
-		p.slots[i].refs = none
-	}
-	return p
+	return &blockPool{runs: newRuns(), capacity: capacity}
 }
-
-func (p *blockPool) capacity() int { return len(p.slots) }
 
 // inUse counts the blocks that cannot be evicted.
 func (p *blockPool) inUse() int { return p.referenced + p.private }
 
-// match appends to dst the slots of the leading hashes that are resident, and
-// counts how many of those nobody references.
-func (p *blockPool) match(dst []int32, hashes []BlockHash) (slots []int32, idle int) {
-	for _, h := range hashes {
-		at := p.index.find(p.slots, h)
+// match counts the leading hashes that are resident, and how many of those
+// nobody references.
+func (p *blockPool) match(hashes []BlockHash) (matched, idle int) {
+	for matched < len(hashes) {
+		at := p.find(hashes[matched])
 		if at == none {
 			break
 		}
-		if p.slots[at].refs == 0 {
-			idle++
+		r := &p.all[at]
+		n := r.lead(hashes[matched:])
+		if r.refs == 0 {
+			idle += n
 		}
-		dst = append(dst, at)
+		matched += n
 	}
-	return dst, idle
+	return matched, idle
 }
 
 // reference takes resident blocks.
-func (p *blockPool) reference(slots []int32) {
-	for _, at := range slots {
-		s := &p.slots[at]
-		if s.refs == 0 {
-			p.unlink(at)
-			p.referenced++
-		}
-		s.refs++
+func (p *blockPool) reference(hashes []BlockHash) {
+	for len(hashes) > 0 {
+		hashes = hashes[p.take(p.find(hashes[0]), hashes):]
 	}
+}
+
+// take references the blocks of a run that hashes begin with, and counts them.
+func (p *blockPool) take(at int32, hashes []BlockHash) int {
+	r := &p.all[at]
+	n := r.lead(hashes)
+	at = p.isolate(at, int(hashes[0]-r.first), n)
+	if r = &p.all[at]; r.refs == 0 {
+		p.unlink(at)
+		p.referenced += n
+	}
+	r.refs++
+	return n
 }
 
 // takePrivate takes n blocks for a request to fill, evicting as needed. The
 // caller has reserved them, so there is always something to evict.
 func (p *blockPool) takePrivate(n int) {
 	for range n {
-		if p.resident+p.private == p.capacity() {
+		if p.resident+p.private == p.capacity {
 			p.evict()
 		}
 		p.private++
 	}
 }
 
-// publish gives one full private block its hash and returns its slot. If
-// another request filled the same block meanwhile, that one is shared and the
-// private one given back. (vLLM would keep the second copy until its request
-// ends.)
-func (p *blockPool) publish(h BlockHash) int32 {
-	p.private--
-	place := p.index.place(p.slots, h)
-	if at := p.index[place].at; at != none {
-		p.reference([]int32{at})
-		return at
+// publish gives the private blocks of a request from the from-th of its hashes
+// on their hash: they are full. If another request filled the same block
+// meanwhile, that one is shared and the private one given back. (vLLM would
+// keep the second copy until its request ends.)
+func (p *blockPool) publish(hashes []BlockHash, from int) {
+	p.private -= len(hashes) - from
+	last := int32(none) // the run of the block before, if nobody else references it
+	if from > 0 {
+		if last = p.find(hashes[from-1]); p.all[last].refs > 1 {
+			last = none
+		}
 	}
-	at := p.vacant[len(p.vacant)-1]
-	p.vacant = p.vacant[:len(p.vacant)-1]
-	p.slots[at] = slot{hash: h, refs: 1, prev: none, next: none}
-	p.index.put(place, h, at)
-	p.resident++
-	p.referenced++
-	if p.watch != nil {
-		p.watch(h, true)
+	for from < len(hashes) {
+		h := hashes[from]
+		if at := p.find(h); at != none {
+			from += p.take(at, hashes[from:])
+			last = none
+			continue
+		}
+		if last == none || !p.grow(last, h) {
+			last = p.add(h, 1)
+		}
+		p.referenced++
+		if p.watch != nil {
+			p.watch(h, true)
+		}
+		from++
 	}
-	return at
 }
 
 // release gives back a request's resident blocks, last first, and its private
 // ones.
-func (p *blockPool) release(slots []int32, private int) {
+func (p *blockPool) release(hashes []BlockHash, private int) {
 	p.private -= private
-	for i := len(slots) - 1; i >= 0; i-- {
-		s := &p.slots[slots[i]]
-		if s.refs--; s.refs == 0 {
-			p.referenced--
-			s.released = p.now
-			p.append(slots[i])
+	appended := false // what stands last in the list
+	for len(hashes) > 0 {
+		at := p.find(hashes[len(hashes)-1])
+		r := &p.all[at]
+		n := int(r.n) // whoever references one of them references all
+		hashes = hashes[:len(hashes)-n]
+		if r.refs--; r.refs == 0 {
+			p.referenced -= n
+			r.released = p.now
+			p.append(at, appended)
+			appended = true
+		} else {
+			appended = false
 		}
 	}
 }
 
 func (p *blockPool) evict() {
-	at := p.head
+	h := p.runs.evict()
 	if p.watch != nil {
-		p.watch(p.slots[at].hash, false)
+		p.watch(h, false)
 	}
-	p.unlink(at)
-	p.index.remove(p.slots, at)
-	p.slots[at].refs = none
-	p.vacant = append(p.vacant, at)
-	p.resident--
 	p.evictions++
 }
 
@@ -181,30 +176,4 @@ func (p *blockPool) clear() {
 	for p.head != none {
 		p.evict()
 	}
-}
-
-func (p *blockPool) append(at int32) {
-	s := &p.slots[at]
-	s.prev, s.next = p.tail, none
-	if p.tail == none {
-		p.head = at
-	} else {
-		p.slots[p.tail].next = at
-	}
-	p.tail = at
-}
-
-func (p *blockPool) unlink(at int32) {
-	s := &p.slots[at]
-	if s.prev == none {
-		p.head = s.next
-	} else {
-		p.slots[s.prev].next = s.next
-	}
-	if s.next == none {
-		p.tail = s.prev
-	} else {
-		p.slots[s.next].prev = s.prev
-	}
-	s.prev, s.next = none, none
 }

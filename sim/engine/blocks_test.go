@@ -80,66 +80,116 @@ func chainOf(path []int) []BlockHash {
 	return AppendBlockHashes(nil, RootHash(""), tokens)
 }
 
+// countedChainOf is chainOf with hashes that count upwards, within a chunk, as long as a path goes
+// straight on.
+func countedChainOf(path []int) []BlockHash {
+	var chain []BlockHash
+	name := RootHash("")
+	for i, step := range path {
+		if i%(1<<chunkBits) == 0 || step != path[i-1] {
+			name = BlockHash(mix(uint64(name)+uint64(i), uint64(step)+1))
+		}
+		chain = append(chain, name&^(1<<chunkBits-1)|BlockHash(i%(1<<chunkBits)))
+	}
+	return chain
+}
+
 func TestEvictionFollowsTheDumbLRU(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		capacity := rapid.IntRange(4, 24).Draw(t, "capacity")
-		pool := newBlockPool(capacity)
-		dumb := &dumbCache{capacity: capacity, blocks: map[BlockHash]*dumbBlock{}}
-		type request struct {
-			chain []BlockHash
-			slots []int32
+	for name, chainOf := range map[string]func([]int) []BlockHash{"hashed": chainOf, "counted": countedChainOf} {
+		t.Run(name, func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { checkEviction(t, chainOf) }) })
+	}
+}
+
+// checkEviction plays requests that come, fill their blocks a few at a time, and go.
+func checkEviction(t *rapid.T, chainOf func([]int) []BlockHash) {
+	capacity := rapid.IntRange(4, 48).Draw(t, "capacity")
+	pool := newBlockPool(capacity)
+	resident := map[BlockHash]bool{}
+	pool.watch = func(h BlockHash, now bool) {
+		if resident[h] == now {
+			t.Fatalf("block %x: told %v twice", h, now)
 		}
-		var open []request
-		root := RootHash("")
-		for range rapid.IntRange(1, 60).Draw(t, "operations") {
-			if len(open) > 0 && rapid.Bool().Draw(t, "release") {
-				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
-				pool.release(open[i].slots, 0)
-				dumb.release(open[i].chain)
+		resident[h] = now
+	}
+	dumb := &dumbCache{capacity: capacity, blocks: map[BlockHash]*dumbBlock{}}
+	type request struct {
+		chain     []BlockHash
+		published int
+	}
+	publish := func(r *request, n int) {
+		pool.publish(r.chain[:r.published+n], r.published)
+		for range n {
+			parent := RootHash("")
+			if r.published > 0 {
+				parent = r.chain[r.published-1]
+			}
+			dumb.publish(parent, r.chain[r.published])
+			r.published++
+		}
+	}
+	var open []*request
+	for range rapid.IntRange(1, 60).Draw(t, "operations") {
+		what := rapid.IntRange(0, 3).Draw(t, "what")
+		if len(open) > 0 && what < 3 {
+			i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
+			r := open[i]
+			left := len(r.chain) - r.published
+			if what > 0 && left > 0 {
+				publish(r, rapid.IntRange(1, left).Draw(t, "blocks"))
+			} else { // done, or cancelled
+				pool.release(r.chain[:r.published], left)
+				dumb.release(r.chain[:r.published])
+				dumb.private -= left
 				open = slices.Delete(open, i, i+1)
-			} else {
-				chain := chainOf(rapid.SliceOfN(rapid.IntRange(0, 2), 1, 6).Draw(t, "path"))
-				slots, idle := pool.match(nil, chain)
-				matched := len(slots)
-				if want := dumb.match(chain); matched != want {
-					t.Fatalf("match %d, want %d", matched, want)
-				}
-				for i, h := range chain[matched:] {
-					if pool.index.find(pool.slots, h) != none {
-						t.Fatalf("block %d is resident behind block %d, which isn't", matched+i, matched)
-					}
-				}
-				if pool.inUse()+idle+len(chain)-matched > capacity {
-					continue
-				}
-				pool.reference(slots)
-				for _, h := range chain[:matched] {
-					dumb.blocks[h].refs++
-				}
-				pool.takePrivate(len(chain) - matched)
-				for range len(chain) - matched {
-					dumb.take()
-				}
-				for i := matched; i < len(chain); i++ {
-					parent := root
-					if i > 0 {
-						parent = chain[i-1]
-					}
-					slots = append(slots, pool.publish(chain[i]))
-					dumb.publish(parent, chain[i])
-				}
-				open = append(open, request{chain, slots})
 			}
-			if pool.resident != len(dumb.blocks) {
-				t.Fatalf("%d blocks resident, want %d", pool.resident, len(dumb.blocks))
+		} else {
+			var path []int // a few straight parts
+			for _, part := range rapid.SliceOfN(rapid.IntRange(0, 19), 1, 5).Draw(t, "path") {
+				path = append(path, slices.Repeat([]int{part % 2}, 1+part/2)...)
 			}
-			for h := range dumb.blocks {
-				if pool.index.find(pool.slots, h) == none {
-					t.Fatalf("block %x is gone", h)
+			chain := chainOf(path)
+			matched, idle := pool.match(chain)
+			if want := dumb.match(chain); matched != want {
+				t.Fatalf("match %d, want %d", matched, want)
+			}
+			for i, h := range chain[matched:] {
+				if pool.find(h) != none {
+					t.Fatalf("block %d is resident behind block %d, which isn't", matched+i, matched)
 				}
+			}
+			promised := 0
+			for _, r := range open {
+				promised += len(r.chain) - r.published
+			}
+			if pool.referenced+promised+idle+len(chain)-matched > capacity {
+				continue
+			}
+			pool.reference(chain[:matched])
+			for _, h := range chain[:matched] {
+				dumb.blocks[h].refs++
+			}
+			pool.takePrivate(len(chain) - matched)
+			for range len(chain) - matched {
+				dumb.take()
+			}
+			open = append(open, &request{chain, matched})
+		}
+		if pool.resident != len(dumb.blocks) {
+			t.Fatalf("%d blocks resident, want %d", pool.resident, len(dumb.blocks))
+		}
+		for h := range dumb.blocks {
+			if pool.find(h) == none || !resident[h] {
+				t.Fatalf("block %x is gone", h)
 			}
 		}
-	})
+		referenced := 0
+		for _, b := range dumb.blocks {
+			referenced += min(b.refs, 1)
+		}
+		if pool.referenced != referenced {
+			t.Fatalf("%d blocks referenced, want %d", pool.referenced, referenced)
+		}
+	}
 }
 
 func TestBlockHashNamesEverythingBeforeIt(t *testing.T) {
@@ -159,50 +209,4 @@ func TestBlockHashNamesEverythingBeforeIt(t *testing.T) {
 	if got := AppendBlockHashes(nil, RootHash(""), make([]uint32, 31)); len(got) != 1 {
 		t.Errorf("31 tokens gave %d blocks", len(got))
 	}
-}
-
-func TestIndexAgreesWithAMap(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		const capacity = 16
-		slots := make([]slot, capacity)
-		x := newSlotIndex(capacity)
-		want := map[BlockHash]int32{}
-		// Neighbours on the index's ring: long runs that wrap around.
-		hash := rapid.Custom(func(t *rapid.T) BlockHash {
-			return BlockHash(rapid.Uint64Range(0, 3).Draw(t, "high")<<8 | rapid.SampledFrom([]uint64{30, 15, 0, 17}).Draw(t, "low"))
-		})
-		for range rapid.IntRange(1, 80).Draw(t, "operations") {
-			h := hash.Draw(t, "hash")
-			if at, ok := want[h]; ok {
-				x.remove(slots, at)
-				delete(want, h)
-			} else if len(want) < capacity {
-				at := int32(0)
-				for taken := true; taken; {
-					taken = false
-					for _, used := range want {
-						taken = taken || used == at
-					}
-					if taken {
-						at++
-					}
-				}
-				slots[at].hash = h
-				x.put(x.place(slots, h), h, at)
-				want[h] = at
-			}
-			for low := range uint64(32) {
-				for high := range uint64(4) {
-					h := BlockHash(high<<8 | low)
-					at, ok := want[h]
-					if !ok {
-						at = none
-					}
-					if got := x.find(slots, h); got != at {
-						t.Fatalf("hash %x: slot %d, want %d", h, got, at)
-					}
-				}
-			}
-		}
-	})
 }

@@ -115,10 +115,10 @@ type sequence struct {
 	computed  int // prompt tokens in the cache or computed
 	chunk     int // prompt tokens being computed in this step
 	generated int
-	slots     []int32 // of the blocks with a hash, referenced
-	private   int     // blocks being filled
-	promised  int     // blocks reserved and not taken
-	nextEvent int     // generated tokens at which the next event is due
+	published int // blocks with a hash, referenced
+	private   int // blocks being filled
+	promised  int // blocks reserved and not taken
+	nextEvent int // generated tokens at which the next event is due
 }
 
 func (s *sequence) decoding() bool { return s.computed == s.PromptTokens && s.chunk == 0 }
@@ -153,7 +153,7 @@ func (e *Engine) Submit(now time.Duration, r Request) error {
 		return fmt.Errorf("%w: %d waiting", ErrQueueFull, len(e.waiting))
 	}
 	s := e.newSequence()
-	*s = sequence{Request: r, submitted: e.now, slots: s.slots[:0]}
+	*s = sequence{Request: r, submitted: e.now}
 	e.waiting = append(e.waiting, s)
 	e.changed = true
 	if !e.step.active {
@@ -293,18 +293,17 @@ func (e *Engine) beginStep(start time.Duration) {
 
 // admit reserves all blocks of a request, if there are enough.
 func (e *Engine) admit(s *sequence) bool {
-	matched, idle := s.slots[:0], 0
+	matched, idle := 0, 0
 	if s.Blocks != nil {
-		matched, idle = e.pool.match(matched, s.Blocks[:(s.PromptTokens-1)/BlockTokens])
+		matched, idle = e.pool.match(s.Blocks[:(s.PromptTokens-1)/BlockTokens])
 	}
-	need := s.blocksNeeded() - len(matched)
-	if e.pool.inUse()+e.reserved+idle+need > e.pool.capacity() {
-		s.slots = matched[:0]
+	need := s.blocksNeeded() - matched
+	if e.pool.inUse()+e.reserved+idle+need > e.pool.capacity {
 		return false
 	}
-	e.pool.reference(matched)
-	s.slots = matched
-	s.cached = len(matched) * BlockTokens
+	e.pool.reference(s.Blocks[:matched])
+	s.published = matched
+	s.cached = matched * BlockTokens
 	s.computed = s.cached
 	s.promised = need
 	e.reserved += need
@@ -325,7 +324,7 @@ func (e *Engine) planChunk(s *sequence, budget int) int {
 
 // hold takes blocks so that tokens tokens of the request have a place.
 func (e *Engine) hold(s *sequence, tokens int) {
-	more := (tokens+BlockTokens-1)/BlockTokens - len(s.slots) - s.private
+	more := (tokens+BlockTokens-1)/BlockTokens - s.published - s.private
 	if more > 0 {
 		e.pool.takePrivate(more)
 		s.private += more
@@ -339,8 +338,10 @@ func (e *Engine) publish(s *sequence, tokens int) {
 	if s.Blocks == nil {
 		return
 	}
-	for full := tokens / BlockTokens; len(s.slots) < full; s.private-- {
-		s.slots = append(s.slots, e.pool.publish(s.Blocks[len(s.slots)]))
+	if full := tokens / BlockTokens; s.published < full {
+		e.pool.publish(s.Blocks[:full], s.published)
+		s.private -= full - s.published
+		s.published = full
 	}
 }
 
@@ -422,7 +423,7 @@ func (e *Engine) release(s *sequence) {
 	if e.step.active {
 		e.pool.now = min(e.now, e.step.end)
 	}
-	e.pool.release(s.slots, s.private)
+	e.pool.release(s.Blocks[:s.published], s.private)
 	e.reserved -= s.promised
 }
 
@@ -436,6 +437,6 @@ func (e *Engine) newSequence() *sequence {
 }
 
 func (e *Engine) recycle(s *sequence) {
-	*s = sequence{slots: s.slots[:0]}
+	*s = sequence{}
 	e.recycled = append(e.recycled, s)
 }

@@ -50,14 +50,14 @@ func drain(e *Engine) []Event {
 }
 
 func (e *Engine) check(t interface{ Fatalf(string, ...any) }) {
-	if used := e.pool.resident + e.pool.private; used > e.pool.capacity() {
-		t.Fatalf("%d blocks used of %d", used, e.pool.capacity())
+	if used := e.pool.resident + e.pool.private; used > e.pool.capacity {
+		t.Fatalf("%d blocks used of %d", used, e.pool.capacity)
 	}
-	if promised := e.pool.inUse() + e.reserved; promised > e.pool.capacity() {
-		t.Fatalf("%d blocks promised of %d", promised, e.pool.capacity())
+	if promised := e.pool.inUse() + e.reserved; promised > e.pool.capacity {
+		t.Fatalf("%d blocks promised of %d", promised, e.pool.capacity)
 	}
-	if len(e.pool.vacant)+e.pool.resident != e.pool.capacity() {
-		t.Fatalf("slots leak: %d vacant, %d resident", len(e.pool.vacant), e.pool.resident)
+	if n := len(slices.Collect(e.Resident())); n != e.pool.resident {
+		t.Fatalf("%d blocks in runs, %d resident", n, e.pool.resident)
 	}
 	if len(e.running) == 0 && (e.pool.inUse() != 0 || e.reserved != 0) {
 		t.Fatalf("idle engine holds %d blocks and reserves %d", e.pool.inUse(), e.reserved)

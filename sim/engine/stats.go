@@ -56,7 +56,7 @@ func (e *Engine) Stats(now time.Duration) Stats {
 		Waiting:        len(e.waiting),
 		ResidentBlocks: e.pool.resident,
 		BlocksInUse:    e.pool.inUse(),
-		CapacityBlocks: e.pool.capacity(),
+		CapacityBlocks: e.pool.capacity,
 		privateBlocks:  e.pool.private,
 	}
 	s.Evictions = e.pool.evictions
@@ -66,8 +66,8 @@ func (e *Engine) Stats(now time.Duration) Stats {
 	for _, q := range e.waiting {
 		s.UncomputedTokens += q.PromptTokens
 	}
-	if e.pool.head != none && e.pool.resident+e.pool.private == e.pool.capacity() {
-		s.TailIdle = max(now-e.pool.slots[e.pool.head].released, 1)
+	if e.pool.head != none && e.pool.resident+e.pool.private == e.pool.capacity {
+		s.TailIdle = max(now-e.pool.all[e.pool.head].released, 1)
 	}
 	s.DecodeStep = e.params.stepTime(stepLoad{requests: len(e.running), kvTokens: e.step.load.kvTokens})
 	return s
@@ -86,9 +86,11 @@ func (e *Engine) Watch(f func(h BlockHash, now bool)) { e.pool.watch = f }
 // must not be used meanwhile.
 func (e *Engine) Resident() iter.Seq[BlockHash] {
 	return func(yield func(BlockHash) bool) {
-		for i := range e.pool.slots {
-			if s := &e.pool.slots[i]; s.refs != none && !yield(s.hash) {
-				return
+		for i := range e.pool.all {
+			for h := e.pool.all[i].first; h < e.pool.all[i].end(); h++ {
+				if !yield(h) {
+					return
+				}
 			}
 		}
 	}
@@ -97,7 +99,7 @@ func (e *Engine) Resident() iter.Seq[BlockHash] {
 // Holds counts how many of the blocks are resident from the first on. Blocks of
 // one chain go last first (blockPool), so none is resident behind one that isn't.
 func (e *Engine) Holds(blocks []BlockHash) int {
-	return sort.Search(len(blocks), func(i int) bool { return e.pool.index.find(e.pool.slots, blocks[i]) == none })
+	return sort.Search(len(blocks), func(i int) bool { return e.pool.find(blocks[i]) == none })
 }
 
 // ClearCache drops every block that no running request holds.

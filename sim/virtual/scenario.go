@@ -260,7 +260,7 @@ const leastArrivals = 12_000
 
 // ceiling plays what arrives through the pooled cache.
 type ceiling struct {
-	pool        *pool
+	pool        pool
 	skip        time.Duration
 	prompt, hit int
 }

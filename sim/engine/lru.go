@@ -1,0 +1,58 @@
+package engine
+
+// An LRU is a cache of blocks that nobody holds on to: one request after the other comes, and is
+// gone at once.
+type LRU struct {
+	runs
+	capacity int
+}
+
+// NewLRU returns an empty one for so many blocks.
+func NewLRU(capacity int) *LRU { return &LRU{newRuns(), capacity} }
+
+// Holds counts how many of the blocks are there, from the first on until one isn't.
+func (x *LRU) Holds(blocks []BlockHash) (held int) {
+	for held < len(blocks) {
+		at := x.find(blocks[held])
+		if at == none {
+			break
+		}
+		held += x.all[at].lead(blocks[held:])
+	}
+	return held
+}
+
+// Touch keeps the blocks of a chain, the last one first, as engines release them.
+func (x *LRU) Touch(blocks []BlockHash) {
+	for again := false; len(blocks) > 0; again = true {
+		n := 1
+		if at := x.find(blocks[len(blocks)-1]); at != none {
+			r := &x.all[at]
+			n = r.trail(blocks)
+			at = x.isolate(at, int(blocks[len(blocks)-n]-r.first), n)
+			if at != x.tail {
+				x.unlink(at)
+				x.append(at, again)
+			}
+		} else {
+			if x.resident == x.capacity {
+				x.evict()
+			}
+			x.enlist(blocks[len(blocks)-1], again)
+		}
+		blocks = blocks[:len(blocks)-n]
+	}
+}
+
+// enlist enters a block that is evicted last, behind that which follows it in the chain if again.
+func (x *LRU) enlist(h BlockHash, again bool) {
+	if again && x.tail != none {
+		if t := &x.all[x.tail]; t.first == h+1 && chunkOf(t.first) == chunkOf(h) {
+			t.first--
+			t.n++
+			x.resident++
+			return
+		}
+	}
+	x.link(x.add(h, 0), x.tail, none)
+}
