@@ -1,6 +1,8 @@
 package control
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -42,7 +44,7 @@ func (b *hotBook) dispatched(pool uint8, path []index.Checkpoint, now time.Time)
 }
 
 // plan brings all plans to now and returns the HOMES section.
-func (b *hotBook) plan(now time.Time, workers map[uint8][]homes.Worker, holds func(fingerprint uint64, ref uint16) bool) (section []byte) {
+func (b *hotBook) plan(now time.Time, workers map[uint8][]homes.Worker, x *index.Index) (section []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for pool := range 256 {
@@ -50,11 +52,32 @@ func (b *hotBook) plan(now time.Time, workers map[uint8][]homes.Worker, holds fu
 		if p == nil {
 			continue
 		}
-		for _, x := range p.Plan(now.Sub(b.began), workers[uint8(pool)], holds) {
-			section = wire.AppendHome(section, &wire.Home{Fingerprint: x.Fingerprint, Units: x.Units, Pool: uint8(pool), Bitmap: bitmapOf(x.Homes)})
+		underWay := func(each func(homes.Begins)) { showUnderWay(x, workers[uint8(pool)], each) }
+		for _, h := range p.Plan(now.Sub(b.began), workers[uint8(pool)], underWay, x.Holds) {
+			section = wire.AppendHome(section, &wire.Home{Fingerprint: h.Fingerprint, Units: h.Units, Pool: uint8(pool), Bitmap: bitmapOf(h.Homes)})
 		}
 	}
 	return section
+}
+
+// showUnderWay shows what every request begins with that was dispatched to one of the workers and
+// isn't done.
+func showUnderWay(x *index.Index, workers []homes.Worker, each func(homes.Begins)) {
+	among := make(map[uint16]bool, len(workers))
+	for _, w := range workers {
+		among[w.Ref] = true
+	}
+	var path []index.Checkpoint
+	begins := func(fingerprint uint64, units uint32) bool {
+		i, ok := slices.BinarySearchFunc(path, units, func(at index.Checkpoint, units uint32) int { return cmp.Compare(at.End, units) })
+		return ok && path[i].Fingerprint == fingerprint
+	}
+	x.UnderWay(func(chosen uint16, p []index.Checkpoint) {
+		if among[chosen] {
+			path = p
+			each(begins)
+		}
+	})
 }
 
 // bitmapOf is a set of refs, ascending, as the wire has it.
@@ -75,7 +98,7 @@ func (s *Service) planHomes(now time.Time) {
 			workers[pool] = append(workers[pool], homes.Worker{Ref: w.Ref, InFlight: int(totals[w.Ref].Requests)})
 		}
 	}
-	s.table.SetHomes(s.hot.plan(now, workers, s.index.Holds))
+	s.table.SetHomes(s.hot.plan(now, workers, s.index))
 }
 
 // hotStatus shows the hot prefixes and their homes.

@@ -64,6 +64,47 @@ func TestAHotPrefixGetsHomesAndLosesThem(t *testing.T) {
 	})
 }
 
+// TestHomesAreForThoseUnderWay: a prefix whose requests are soon done needs no second home, however
+// many others are on their way.
+func TestHomesAreForThoseUnderWay(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		soon  bool
+		homes int
+	}{{"hot requests go on", false, 2}, {"hot requests are soon done", true, 0}} {
+		bubble(t, func(t *testing.T) {
+			b, g := serving(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
+			a, sequence := g.refOf(alpha), uint64(0)
+			shared := prompt("everybody's system prompt")
+			hot := shared[len(shared)-1]
+			for range 4 {
+				var reports [][]byte
+				for range 20 {
+					sequence++
+					id, report := g.dispatch(a, slices.Concat(shared, []fingerprint.Checkpoint{{Fingerprint: sequence, End: hot.End + 40}}))
+					reports = append(reports, report)
+					if c.soon {
+						reports = append(reports, done(id, a, a, nil))
+					}
+					_, other := g.dispatch(a, []fingerprint.Checkpoint{{Fingerprint: sequence << 32, End: 40}})
+					reports = append(reports, other)
+				}
+				g.send([]wire.InFlight{{Ref: a, Requests: 20, UncachedTokens: 100}}, reports...)
+				time.Sleep(500 * time.Millisecond)
+			}
+			frame, _ := b.s.table.Update(0, 0, wire.Version, time.Now())
+			homes, refs := homesIn(t, frame)
+			got := 0
+			for i := range homes {
+				got += len(refs[i])
+			}
+			if got != c.homes {
+				t.Errorf("%s: homes %v, want %d", c.what, refs, c.homes)
+			}
+		})
+	}
+}
+
 // TestAWorkerThatComesIsYoung: who was there at the start isn't, who comes later or has dropped
 // all is.
 func TestAWorkerThatComesIsYoung(t *testing.T) {

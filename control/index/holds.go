@@ -11,3 +11,13 @@ func (x *Index) Holds(fingerprint uint64, ref uint16) bool {
 	_, ok := m.at[fingerprint]
 	return ok
 }
+
+// UnderWay shows to which worker every dispatch went that isn't done yet, and its path, in any order.
+// f keeps nothing of it and doesn't call the index.
+func (x *Index) UnderWay(f func(chosen uint16, path []Checkpoint)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, p := range x.pending.byID {
+		f(p.chosen, p.path)
+	}
+}

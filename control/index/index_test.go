@@ -64,6 +64,24 @@ func TestMovingLeavesWhatTheFirstWorkerHeldBefore(t *testing.T) {
 	wantHolders(t, x, "abc", 2)
 }
 
+func TestWhatIsUnderWayIsShownUntilItIsDone(t *testing.T) {
+	x := fleet(2)
+	shown := func() (all []string) {
+		x.UnderWay(func(chosen uint16, path []Checkpoint) { all = append(all, fmt.Sprint(chosen, len(path))) })
+		slices.Sort(all)
+		return all
+	}
+	id := x.request(1, "abc")
+	x.request(2, "xy")
+	if got := shown(); !slices.Equal(got, []string{"1 3", "2 2"}) {
+		t.Errorf("under way: %v", got)
+	}
+	x.Done(complete(id, 1), epoch)
+	if got := shown(); !slices.Equal(got, []string{"2 2"}) {
+		t.Errorf("once it is done: %v", got)
+	}
+}
+
 func TestARefusedRequestPredictsNothing(t *testing.T) {
 	for _, outcome := range []Outcome{Refused, UpstreamFailure, Local} {
 		x := fleet(1)

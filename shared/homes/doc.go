@@ -8,7 +8,7 @@
 // A dispatch travels through the package like this: [Heat.Add] counts every checkpoint of its
 // prompt, old counts fading; twice a second [Planner.Plan] looks for checkpoints whose share of
 // the requests exceeds a worker's, takes the deepest of each chain, and gives it as many homes as
-// its requests need. What has cooled loses its homes, but not its copies: these age as all else.
+// those of its requests need that are on their way. What has cooled loses its homes, but not its copies: these age as all else.
 //
 // Time comes from the caller, on any clock that doesn't go back. Nothing here waits or draws.
 package homes

@@ -32,6 +32,24 @@ func workers(n, inFlight int) (all []Worker) {
 
 func nobody(uint64, uint16) bool { return false }
 
+// unknown is what a planner is shown that nobody has told of dispatches.
+func unknown(func(Begins)) {}
+
+// underWay shows so many requests that begin with each of some prefixes, and others that begin with
+// none.
+func underWay(others int, each map[uint64]int) func(func(Begins)) {
+	return func(show func(Begins)) {
+		for range others {
+			show(func(uint64, uint32) bool { return false })
+		}
+		for prefix, n := range each {
+			for range n {
+				show(func(fingerprint uint64, _ uint32) bool { return fingerprint == prefix })
+			}
+		}
+	}
+}
+
 // traffic is requests a second by prefix; prefix 0 shares nothing.
 type traffic struct {
 	p    *Planner
@@ -65,14 +83,14 @@ func (f *traffic) play(d time.Duration) {
 func TestAHotPrefixHasHomesWithinTwoSecondsAndLosesThemWhenItCools(t *testing.T) {
 	f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 300}}
 	f.play(20 * time.Second)
-	if plan := f.p.Plan(f.now, workers(16, 20), nobody); len(plan) != 0 {
+	if plan := f.p.Plan(f.now, workers(16, 20), unknown, nobody); len(plan) != 0 {
 		t.Fatalf("homes for what nobody shares: %+v", plan)
 	}
 	f.rate[7] = 100
 	f.play(500 * time.Millisecond)
-	first := slices.Clone(f.p.Plan(f.now, workers(16, 20), nobody))
+	first := slices.Clone(f.p.Plan(f.now, workers(16, 20), unknown, nobody))
 	f.play(500 * time.Millisecond)
-	plan := f.p.Plan(f.now, workers(16, 20), nobody)
+	plan := f.p.Plan(f.now, workers(16, 20), unknown, nobody)
 	if len(first) != 1 || len(plan) != 1 {
 		t.Fatalf("after 0.5 s %+v, after 1 s %+v", first, plan)
 	}
@@ -88,7 +106,7 @@ func TestAHotPrefixHasHomesWithinTwoSecondsAndLosesThemWhenItCools(t *testing.T)
 	}
 	f.rate[7] = 0
 	f.play(8 * time.Second)
-	if plan := f.p.Plan(f.now, workers(16, 20), nobody); len(plan) != 0 {
+	if plan := f.p.Plan(f.now, workers(16, 20), unknown, nobody); len(plan) != 0 {
 		t.Errorf("cooled for 8 s: %+v", plan)
 	}
 }
@@ -107,7 +125,7 @@ func TestHomesComeNotAndGoWithTheNoise(t *testing.T) {
 		if step%50 != 0 || step < 1000 {
 			continue
 		}
-		plan := p.Plan(now, workers(16, 20), nobody)
+		plan := p.Plan(now, workers(16, 20), unknown, nobody)
 		if len(plan) != 1 {
 			t.Fatalf("step %d: %+v", step, plan)
 		}
@@ -126,7 +144,7 @@ func TestThoseWithACopyAreHomesFirstThenTheLeastLoaded(t *testing.T) {
 	f.play(20 * time.Second)
 	all := workers(16, 20)
 	all[3].InFlight, all[9].InFlight = 5, 6
-	plan := f.p.Plan(f.now, all, func(fp uint64, ref uint16) bool { return fp == 7<<32+8 && (ref == 2 || ref == 16) })
+	plan := f.p.Plan(f.now, all, unknown, func(fp uint64, ref uint16) bool { return fp == 7<<32+8 && (ref == 2 || ref == 16) })
 	if len(plan) != 1 || len(plan[0].Homes) != 8 {
 		t.Fatalf("%+v", plan)
 	}
@@ -136,7 +154,7 @@ func TestThoseWithACopyAreHomesFirstThenTheLeastLoaded(t *testing.T) {
 		}
 	}
 	all = slices.Delete(all, 1, 2) // worker 2 is gone
-	if plan := f.p.Plan(f.now, all, nobody); slices.Contains(plan[0].Homes, 2) || len(plan[0].Homes) != 8 {
+	if plan := f.p.Plan(f.now, all, unknown, nobody); slices.Contains(plan[0].Homes, 2) || len(plan[0].Homes) != 8 {
 		t.Errorf("after worker 2 went: %v", plan[0].Homes)
 	}
 }
@@ -144,15 +162,55 @@ func TestThoseWithACopyAreHomesFirstThenTheLeastLoaded(t *testing.T) {
 func TestAQuietFleetNeedsFewHomes(t *testing.T) {
 	f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 300, 7: 300}}
 	f.play(20 * time.Second)
-	if plan := f.p.Plan(f.now, workers(16, 2), nobody); len(plan) != 1 || len(plan[0].Homes) != 4 {
+	if plan := f.p.Plan(f.now, workers(16, 2), unknown, nobody); len(plan) != 1 || len(plan[0].Homes) != 4 {
 		t.Errorf("%+v, want a home for every 4 of its 16 requests on their way", plan)
 	}
-	if plan := NewPlanner().Plan(f.now, workers(16, 2), nobody); plan != nil {
+	if plan := NewPlanner().Plan(f.now, workers(16, 2), unknown, nobody); plan != nil {
 		t.Errorf("without requests: %+v", plan)
 	}
 	f.p.Heat.Add(path(9, 8, 10, 1), f.now+time.Hour)
-	if plan := f.p.Plan(f.now+time.Hour, workers(16, 20), nobody); plan != nil {
+	if plan := f.p.Plan(f.now+time.Hour, workers(16, 20), unknown, nobody); plan != nil {
 		t.Errorf("one request in an hour: %+v", plan)
+	}
+}
+
+func TestAPrefixHasHomesForItsOwnRequestsUnderWay(t *testing.T) {
+	const hot = 7<<32 + 8
+	for _, c := range []struct {
+		what          string
+		others, own   int
+		homes, perAll int
+	}{
+		{"short answers: half of what comes, a twentieth of what is on its way", 190, 10, 4, 20},
+		{"long answers: half of both", 50, 50, 16, 20},
+		{"a part of the requests is known: their share counts", 19, 1, 4, 20},
+		{"in a quiet fleet one is enough", 9, 1, 0, 2},
+	} {
+		f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 300, 7: 300}}
+		f.play(20 * time.Second)
+		homes := 0
+		for _, x := range f.p.Plan(f.now, workers(16, c.perAll), underWay(c.others, map[uint64]int{hot: c.own}), nobody) {
+			homes += len(x.Homes)
+		}
+		if homes != c.homes {
+			t.Errorf("%s: %d homes, want %d", c.what, homes, c.homes)
+		}
+	}
+}
+
+func TestARequestUnderWayCountsForTheDeepestPrefix(t *testing.T) {
+	list := []hot{{fingerprint: 1, units: 300, requests: 8}, {fingerprint: 2, units: 800, requests: 2}}
+	both := func(show func(Begins)) {
+		for range 3 {
+			show(func(uint64, uint32) bool { return true })
+		}
+		show(func(fingerprint uint64, _ uint32) bool { return fingerprint == 1 })
+	}
+	if parts := partsOf(list, 10, both); !slices.Equal(parts, []float64{0.25, 0.75}) {
+		t.Errorf("parts %v, want a quarter and three", parts)
+	}
+	if parts := partsOf(list, 10, unknown); !slices.Equal(parts, []float64{0.8, 0.2}) {
+		t.Errorf("where nothing is known %v, want the shares of what came", parts)
 	}
 }
 
@@ -167,7 +225,7 @@ func TestOfNestedPrefixesEachHasHomesForItsOwnRequests(t *testing.T) {
 		}
 		p.Heat.Add(own, now)
 	}
-	plan := p.Plan(now, workers(16, 20), nobody)
+	plan := p.Plan(now, workers(16, 20), unknown, nobody)
 	if len(plan) != 2 || math.Abs(plan[0].Share-0.5) > 0.02 || math.Abs(plan[1].Share-0.5) > 0.02 {
 		t.Fatalf("%+v", plan)
 	}
@@ -207,7 +265,7 @@ func BenchmarkPlan(b *testing.B) {
 	f.play(4 * time.Second)
 	all := workers(64, 20)
 	for b.Loop() {
-		f.p.Plan(f.now, all, nobody)
+		f.p.Plan(f.now, all, unknown, nobody)
 	}
 }
 

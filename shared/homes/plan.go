@@ -13,7 +13,8 @@ const (
 	// cheap beside a conversation that has to leave its cache.
 	spread = 3
 	// perHome is how many of its requests are on their way at once for each home that a prefix
-	// gets: in a quiet fleet few workers carry it as well as many, and compute it less often.
+	// gets: in a quiet fleet few workers carry it as well as many, and compute it less often; and a
+	// prefix whose answers are short needs few, however many requests begin with it.
 	perHome = 4
 	// leastRequests is the number of a prefix's recent requests below which its share is chance.
 	leastRequests = 8
@@ -31,6 +32,9 @@ type Worker struct {
 	Ref      uint16
 	InFlight int // requests, of the whole fleet
 }
+
+// Begins tells whether a request's prompt begins with a prefix that is so many units long.
+type Begins func(fingerprint uint64, units uint32) bool
 
 // Prefix is a hot one and its homes.
 type Prefix struct {
@@ -58,7 +62,9 @@ func (p *Planner) Prefixes() []Prefix { return p.prefixes }
 
 // Plan brings the plan to now, for workers that take requests, and returns it, hottest first; it
 // is valid until the next call. holds tells whether a worker has a copy: those are homes first.
-func (p *Planner) Plan(now time.Duration, workers []Worker, holds func(fingerprint uint64, ref uint16) bool) []Prefix {
+// underWay shows every request that was dispatched and isn't done, by what it begins with. It need
+// not know all of them: Worker.InFlight tells how many there are, underWay which part is whose.
+func (p *Planner) Plan(now time.Duration, workers []Worker, underWay func(each func(Begins)), holds func(fingerprint uint64, ref uint16) bool) []Prefix {
 	total, n := p.Heat.Requests(now), float64(len(workers))
 	inFlight := 0
 	for _, w := range workers {
@@ -71,9 +77,11 @@ func (p *Planner) Plan(now time.Duration, workers []Worker, holds func(fingerpri
 	}
 	own := max(total/n, leastRequests) // a worker's share
 	load := map[uint16]float64{}
-	for _, x := range p.deepest(before, own, now) {
+	list := p.deepest(before, own, now)
+	parts := partsOf(list, total, underWay)
+	for i, x := range list {
 		share := x.requests / total
-		want := min(spread*share*n, share*float64(inFlight)/perHome, n)
+		want := min(spread*share*n, parts[i]*float64(inFlight)/perHome, n)
 		old := find(before, x.fingerprint)
 		if old != nil && float64(len(old.Homes)) > want && float64(len(old.Homes))*cooled < want {
 			want = float64(len(old.Homes)) // no home comes and goes with the noise
@@ -113,6 +121,38 @@ func (p *Planner) deepest(before []Prefix, own float64, now time.Duration) (list
 		return cmp.Or(cmp.Compare(b.requests, a.requests), cmp.Compare(a.fingerprint, b.fingerprint))
 	})
 	return list[:min(len(list), MaxPrefixes)]
+}
+
+// partsOf is the part of the requests under way that each prefix has. A request counts for the
+// deepest that it begins with. Where none is known, it is the prefix's share of those that came.
+func partsOf(list []hot, total float64, underWay func(each func(Begins))) []float64 {
+	parts := make([]float64, len(list))
+	if len(list) == 0 {
+		return parts
+	}
+	deepest := make([]int, len(list))
+	for i := range deepest {
+		deepest[i] = i
+	}
+	slices.SortFunc(deepest, func(i, j int) int { return cmp.Compare(list[j].units, list[i].units) })
+	all := 0.0
+	underWay(func(begins Begins) {
+		all++
+		for _, i := range deepest {
+			if begins(list[i].fingerprint, list[i].units) {
+				parts[i]++
+				return
+			}
+		}
+	})
+	for i := range parts {
+		if all > 0 {
+			parts[i] /= all
+		} else {
+			parts[i] = list[i].requests / total
+		}
+	}
+	return parts
 }
 
 // choose picks n homes: those it has, then those with a copy, then those that other hot prefixes

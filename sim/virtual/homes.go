@@ -22,11 +22,23 @@ func (f *Fleet) plan() {
 		}
 	}
 	var out []route.Home
-	for _, p := range f.planner.Plan(f.now, workers, f.index.holds(f.now, f.generations)) {
+	for _, p := range f.planner.Plan(f.now, workers, f.underWay, f.index.holds(f.now, f.generations)) {
 		out = append(out, route.Home{Fingerprint: p.Fingerprint, Units: p.Units, Refs: slices.Clone(p.Homes)})
 	}
 	f.at(f.now+f.cfg.Delays.Prediction, event{kind: giveHomes, homes: out})
 	f.at(f.now+planEvery, event{kind: planHomes})
+}
+
+// underWay shows what every request begins with that was dispatched and isn't done.
+func (f *Fleet) underWay(each func(homes.Begins)) {
+	var r *Request
+	begins := func(fingerprint uint64, units uint32) bool {
+		blocks := r.promptBlocks()
+		return int(units) <= len(blocks) && uint64(blocks[units-1]) == fingerprint
+	}
+	for _, r = range f.live {
+		each(begins)
+	}
 }
 
 // holds tells who has a checkpoint now.
