@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -46,6 +47,8 @@ Start with:
   warmpath gateway --upstream ...  the same module without Envoy
   warmpath agent --engine URL      beside an engine that can't be reached or has no events
   warmpath doctor                  what an installation lacks, and what to change`,
+		Args:          cobra.ArbitraryArgs, // so that onlySubcommands tells what is no command
+		RunE:          onlySubcommands,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -55,14 +58,38 @@ Start with:
 			c.RunE = onlySubcommands
 		}
 	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w (%s --help lists the flags)", err, c.CommandPath())
+	})
+	teachArgs(root)
 	return root
+}
+
+// teachArgs has every command say, beside what cobra says of arguments, how it is used.
+func teachArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return fmt.Errorf("%w: %s (see %s --help)", err, c.UseLine(), c.CommandPath())
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		teachArgs(sub)
+	}
 }
 
 // onlySubcommands is what a group of commands does by itself: cobra would print the
 // help for a misspelt subcommand too, and exit with 0.
 func onlySubcommands(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("unknown command %q for %q (see %s --help)", args[0], cmd.CommandPath(), cmd.CommandPath())
+		meant := ""
+		cmd.SuggestionsMinimumDistance = 2
+		if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
+			meant = ", did you mean " + strings.Join(names, " or ") + "?"
+		}
+		return fmt.Errorf("unknown command %q for %q%s (see %s --help)", args[0], cmd.CommandPath(), meant, cmd.CommandPath())
 	}
 	return cmd.Help()
 }

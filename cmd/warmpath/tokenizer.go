@@ -182,9 +182,9 @@ func writeFileWhole(path string, data []byte) error {
 }
 
 func exactlyOne(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
+	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("name %s (see warmpath %s --help)", what, strings.TrimPrefix(cmd.CommandPath(), "warmpath "))
+			return errors.New("name " + what)
 		}
 		return nil
 	}
