@@ -28,6 +28,8 @@ type feeds struct {
 	// begun are the identities of sources that were followed since the start: a
 	// saved map is only for the first time.
 	begun sync.Map
+	// sized is signalled when an engine's blocks have turned out to have a size.
+	sized chan struct{}
 }
 
 // feed follows all ranks of one worker.
@@ -85,8 +87,34 @@ func (s *Service) eventsLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
+		case <-s.feeds.sized:
+			s.learnBlocks()
+			continue
 		}
 		s.followEvents(ctx)
+	}
+}
+
+// learnBlocks tells the fleet how large the blocks of its engines are. The fleet calls
+// back into the feeds, so no feed tells it by itself.
+func (s *Service) learnBlocks() {
+	s.feeds.mu.Lock()
+	feeds := make([]*feed, 0, len(s.feeds.byRef))
+	for _, f := range s.feeds.byRef {
+		feeds = append(feeds, f)
+	}
+	s.feeds.mu.Unlock()
+	for _, f := range feeds {
+		f.mu.Lock()
+		sources := f.sources
+		f.mu.Unlock()
+		most := 0
+		for _, source := range sources {
+			most = max(most, source.BlockTokens())
+		}
+		if most > 0 {
+			s.fleet.EventBlocks(f.key.ref, most)
+		}
 	}
 }
 
@@ -199,8 +227,8 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 		var source followed
 		var block atomic.Int64
 		applied := func() {
-			if now := int64(source.BlockTokens()); now > 0 && block.Swap(now) != now {
-				s.fleet.EventBlocks(f.key.ref, int(now))
+			if now := int64(source.BlockTokens()); block.Swap(now) != now {
+				kick(s.feeds.sized)
 			}
 			kick(s.dirty)
 		}
@@ -208,8 +236,8 @@ func (f *feed) run(ctx context.Context, s *Service, cfg kvevents.Config) {
 		source.OnDoubt(func() { s.index.Doubt(f.key.ref) })
 		source.SetAdapters(generations)
 		s.restoreEvents(f.key.ref, source, told, log)
-		applied()
 		f.sources = append(f.sources, source)
+		applied()
 	}
 	sources := f.sources
 	f.mu.Unlock()

@@ -122,7 +122,7 @@ func New(cfg Config) (_ *Service, err error) {
 	cfg.Index.Replica = uint16(rand.Uint32())
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now, unlock: unlock,
-		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
+		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}, sized: make(chan struct{}, 1)}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
 		ledger: newLedgerBook(), members: newMemberBook(), workers: newWorkersBook(),
 		dirty: make(chan struct{}, 1), loaded: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),

@@ -51,6 +51,9 @@ func (f *Fleet) EventBlocks(ref uint16, tokens int) {
 		if w.Ref != ref || ref == 0 {
 			continue
 		}
+		if w.eventBlock == tokens {
+			return
+		}
 		if w.eventBlock = tokens; f.refill(w) {
 			f.hooks.Changed(true)
 		}
