@@ -96,6 +96,7 @@ type pool struct {
 	queues  [policy.Classes]*quota.Queue
 	waiting int  // in all queues
 	owed    bool // somebody may be let in, once those are who are being let in
+	late    bool // somebody waits for longer than he may: there was no time to say so
 	// pending is how many of those that wait do so for their tenants' limits, and their tokens.
 	pending       [policy.Classes]uint16
 	pendingTokens [policy.Classes]uint32

@@ -312,6 +312,11 @@ func (s *slow) Admitted() {
 	*s.depth--
 }
 
+func (s *slow) Refused(why quota.Reason) {
+	s.request.Refused(why)
+	s.host.Clock += int64(time.Millisecond)
+}
+
 // TestOwnersAreCalledOneAfterTheOther: each of many that wait is turned away when it
 // has its slot, which frees it for the next. None is let in within the call of another,
 // and a callback ends after its time; the rest follow without a tick.
@@ -352,5 +357,43 @@ func TestOwnersAreCalledOneAfterTheOther(t *testing.T) {
 			t.Errorf("%d within each other, %d callbacks in %v", within, callbacks, time.Duration(g.host.Clock-began))
 		}
 		stop()
+	}
+}
+
+// TestManyWhoseTimeHasComeAreToldInSlices: a callback ends after its time, and the
+// rest follow without a tick.
+func TestManyWhoseTimeHasComeAreToldInSlices(t *testing.T) {
+	g, stop := newGatewayOf(t, 1, strings.ReplaceAll(settings, `"requests": 5`, `"requests": 100`))
+	defer stop()
+	g.lease(t, 0, 2)
+	v, all := g.vms[0], make([]slow, 40)
+	for i := range all {
+		s := &all[i]
+		*s = slow{request: request{vm: v}, host: g.host}
+		v.gate.Refresh(g.host.Clock)
+		v.gate.Arrive(&s.ticket, Identity{Class: uint8(i % 2)}, g.host.Clock)
+		if verdict, _ := v.gate.Enter(&s.ticket, s, 0, 400, true, g.host.Clock); verdict != Waiting {
+			t.Fatalf("with no slots request %d doesn't wait", i)
+		}
+	}
+	g.host.Clock += int64(5 * time.Second)
+	callbacks := 0
+	for call := func() { v.tick(g) }; ; call = func() { v.gate.Woken(v.gate.queue, g.host.Clock) } {
+		at := g.host.Clock
+		call()
+		if took := time.Duration(g.host.Clock - at); took > 2*sliceTime {
+			t.Errorf("a callback took %v", took)
+		}
+		if callbacks++; len(g.host.Queues[v.gate.queue].Messages) == 0 {
+			break
+		}
+	}
+	for i := range all {
+		if all[i].told != 1 || all[i].refused != quota.QueueTimeout {
+			t.Fatalf("request %d of %d after %d callbacks: %+v", i, len(all), callbacks, &all[i].request)
+		}
+	}
+	if callbacks < 10 {
+		t.Errorf("all were told in %d callbacks", callbacks)
 	}
 }

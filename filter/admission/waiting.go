@@ -259,13 +259,16 @@ func (g *Gate) turnAway(t *Ticket, why quota.Reason, now int64) {
 	}
 }
 
-// expire turns away those who have waited for as long as they may.
+// expire turns away those who have waited for as long as they may, as many as one
+// callback has time for.
 func (g *Gate) expire(p *pool, now int64) {
+	until := abi.Now() + int64(sliceTime)
+	p.late = false
 	for _, q := range p.queues {
-		if q == nil {
+		if q == nil || p.late {
 			continue
 		}
-		q.Expire(now, func(w *quota.Waiter) {
+		q.Expire(now, func(w *quota.Waiter) bool {
 			t := w.Owner.(*Ticket)
 			why := quota.QueueTimeout
 			if t.pending != quota.None {
@@ -273,7 +276,12 @@ func (g *Gate) expire(p *pool, now int64) {
 			}
 			g.left(t, now)
 			g.turnAway(t, why, now)
+			p.late = abi.Now() > until
+			return !p.late
 		})
+	}
+	if p.late {
+		g.send(g.queue)
 	}
 }
 
@@ -360,6 +368,9 @@ func (g *Gate) Woken(queue uint32, now int64) (tell, news bool) {
 	g.metrics.Inc(metrics.QueueWakes, metrics.WakesTaken)
 	g.Refresh(now)
 	for _, p := range g.used {
+		if p.late {
+			g.expire(p, now)
+		}
 		g.freed(p, now)
 	}
 	return tell, news

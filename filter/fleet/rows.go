@@ -229,7 +229,8 @@ func (f *Fleet) live(slot uint16, r *wire.Row, now int64) bool {
 	if s.nonce != r.Nonce || s.tick != r.TickUnixNanos {
 		*s = sighting{r.Nonce, r.TickUnixNanos, f.ticks}
 	}
-	return age < int64(f.rowLife()) || f.ticks-s.at < f.patience()
+	// A row of the future is one from before the clock was set back.
+	return age >= 0 && age < int64(f.rowLife()) || f.ticks-s.at < f.patience()
 }
 
 // sighting is the last tick of another VM that this one has seen, and when it was

@@ -252,8 +252,9 @@ func (q *Queue) Unblock() {
 
 // Expire removes the requests whose deadline has come, in the order of their
 // coming, and hands each to gone, which may take others. The wait of one that came
-// later than now, by a clock that was set back, begins anew.
-func (q *Queue) Expire(now int64, gone func(w *Waiter)) {
+// later than now, by a clock that was set back, begins anew. A false of gone ends it:
+// the rest is for another time.
+func (q *Queue) Expire(now int64, gone func(w *Waiter) bool) {
 	for w := q.oldest; w != nil; {
 		next := w.newer
 		if late := w.Arrived - now; late > 0 {
@@ -262,7 +263,9 @@ func (q *Queue) Expire(now int64, gone func(w *Waiter)) {
 		}
 		if w.Deadline <= now {
 			q.Remove(w)
-			gone(w)
+			if !gone(w) {
+				return
+			}
 			if next != nil && !next.Waits() { // gone took it
 				next = q.oldest
 			}

@@ -97,7 +97,7 @@ func TestTheQueueDoesWhatASearchedListDoes(t *testing.T) {
 			"expire": func(t *rapid.T) {
 				now += rapid.Int64Range(0, 20).Draw(t, "time")
 				var gone, want []*Waiter
-				q.Expire(now, func(w *Waiter) { gone = append(gone, w) })
+				q.Expire(now, func(w *Waiter) bool { gone = append(gone, w); return true })
 				for _, w := range slices.Clone(slow.waiting) {
 					if w.Deadline <= now {
 						want = append(want, w)
@@ -247,7 +247,7 @@ func TestWhoIsTakenWhileOthersExpireDoesNotExpire(t *testing.T) {
 		q.Push(&waiters[i], 0, 1)
 	}
 	told := map[uint16]string{}
-	q.Expire(10, func(w *Waiter) {
+	q.Expire(10, func(w *Waiter) bool {
 		told[w.Tenant] += "expired"
 		if w.Tenant == 1 {
 			for range 2 {
@@ -256,6 +256,7 @@ func TestWhoIsTakenWhileOthersExpireDoesNotExpire(t *testing.T) {
 				told[best.Tenant] += "taken"
 			}
 		}
+		return true
 	})
 	want := map[uint16]string{0: "expired", 1: "expired", 2: "taken", 3: "taken", 4: "expired"}
 	if !maps.Equal(told, want) || q.Len() != 0 {
@@ -269,7 +270,7 @@ func TestAClockThatIsSetBackMakesNoWaitLongerThanAnother(t *testing.T) {
 	w := Waiter{Arrived: 1000, Deadline: 1010}
 	q.Push(&w, 0, 1)
 	expired := func(now int64) (n int) {
-		q.Expire(now, func(*Waiter) { n++ })
+		q.Expire(now, func(*Waiter) bool { n++; return true })
 		return n
 	}
 	if expired(5) != 0 || expired(14) != 0 || expired(15) != 1 {

@@ -301,12 +301,13 @@ func (g *gateway) refuse(r *request, why quota.Reason, after time.Duration) {
 
 func (g *gateway) expire() {
 	for _, q := range g.queues {
-		q.Expire(int64(g.fleet.now), func(w *quota.Waiter) {
+		q.Expire(int64(g.fleet.now), func(w *quota.Waiter) bool {
 			r, why := g.waiting[w], quota.QueueTimeout
 			if r.pending != quota.None {
 				why = r.pending
 			}
 			g.giveUp(r, why)
+			return true
 		})
 	}
 	g.admit()
