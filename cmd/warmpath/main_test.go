@@ -21,10 +21,15 @@ func warmpath(args ...string) (code int, out, errs string) {
 func TestWrongUseSaysWhatWouldBeRight(t *testing.T) {
 	guarded := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	defer guarded.Close()
+	typo := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(typo, []byte("pools:\n- {name: a, index: 0, models: [m], polcy: {name: cost}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
 	}{
+		{[]string{"control", "--listen", "127.0.0.1:0", "--policy", typo}, "polcy: unknown key (remove it or use one of "},
 		{[]string{"demo", "--policies", "best"}, "there are round_robin, session_hash, warmpath"},
 		{[]string{"demo", "--capacity", "half"}, "want a factor such as x0.5"},
 		{[]string{"demo", "--gateways", "0"}, "want 1 to 64"},

@@ -65,7 +65,13 @@ type Failure struct {
 	Remedy  string
 }
 
-func (f *Failure) Error() string { return f.Message }
+// Error says both in a line, for logs and for who starts the service.
+func (f *Failure) Error() string {
+	if f.Remedy == "" {
+		return f.Message
+	}
+	return f.Message + " (" + f.Remedy + ")"
+}
 
 // Config of the handler.
 type Config struct {
