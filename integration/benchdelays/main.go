@@ -3,10 +3,11 @@
 // committed as sim/virtual/measured.json, the simulator's default.
 //
 // The system is whole and on this machine: engines of sim/live on the real clock, a control service
-// and two gateways with the module, all with the intervals that they are shipped with. A prediction
-// is timed from a request at the one gateway to the table of the other; a report from a change of an
-// engine to the load record that a gateway decides by. What engines' events take needs an engine
-// that publishes them: make test-engine measures it with a real vLLM, and -event-ms says it.
+// and two gateways with the module, all with the intervals that they are shipped with, and requests
+// that come at random at both (-rate). A prediction is timed from a request at the one gateway to the
+// table of the other, whether the request is answered or not; a report from control's look at
+// an engine to the load record that a gateway decides by. What engines' events take needs an engine that publishes
+// them: make test-engine measures it with a real vLLM, and -event-ms says it.
 package main
 
 import (
@@ -24,6 +25,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/hostsim"
@@ -46,13 +49,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	module := flags.String("module", "bin/warmpath.wasm", "the module")
 	rounds := flags.Int("rounds", 40, "requests that are timed for each figure")
+	rate := flags.Float64("rate", 40, "requests a second at both gateways together, beside those that are timed")
 	event := flags.Float64("event-ms", 41, "from an engine's event to the tables, median of make test-engine")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	d, err := measure(ctx, *module, *rounds, stderr)
+	d, err := measure(ctx, *module, *rounds, *rate, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "benchdelays:", err)
 		return 1
@@ -67,46 +71,52 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func measure(ctx context.Context, module string, rounds int, stderr io.Writer) (delays, error) {
+func measure(ctx context.Context, module string, rounds int, rate float64, stderr io.Writer) (delays, error) {
 	r, err := startRig(ctx, module)
 	if err != nil {
 		return delays{}, err
 	}
 	defer r.stop()
 	var predictions, reports []float64
+	err = r.busy(ctx, rate, func() error {
+		for i := range rounds {
+			prediction, err := r.prediction(ctx, i)
+			if err != nil {
+				return err
+			}
+			predictions = append(predictions, prediction)
+		}
+		return nil
+	})
+	if err != nil {
+		return delays{}, err
+	}
 	for i := range rounds {
-		// At another moment of the intervals each time.
-		if err := pause(ctx, time.Duration(rand.IntN(400))*time.Millisecond); err != nil {
-			return delays{}, err
-		}
-		prediction, err := r.prediction(ctx, i)
-		if err != nil {
-			return delays{}, err
-		}
 		report, err := r.report(ctx, i)
 		if err != nil {
 			return delays{}, err
 		}
-		predictions, reports = append(predictions, prediction), append(reports, report)
+		reports = append(reports, report)
 	}
 	every := float64(discovery.DefaultMetrics) / float64(time.Millisecond)
 	say := func(what string, values []float64) {
 		slices.Sort(values)
-		fmt.Fprintf(stderr, "%s: %.1f to %.1f ms, median %.1f\n", what, values[0], values[len(values)-1], median(values))
+		at := func(share int) float64 { return values[share*(len(values)-1)/100] }
+		fmt.Fprintf(stderr, "%s: %.1f to %.1f ms, quartiles %.1f, %.1f, %.1f\n", what, at(0), at(100), at(25), median(values), at(75))
 	}
 	say("prediction at the other gateway", predictions)
-	say("report at a gateway, the wait for it included", reports)
-	return delays{
-		ReportEvery: every,
-		// A change waits half of the interval for its report, in the mean.
-		Report:     max(0, round(median(reports)-every/2)),
-		Prediction: round(median(predictions)),
-	}, nil
+	say("report at a gateway", reports)
+	return delays{ReportEvery: every, Report: round(median(reports)), Prediction: round(median(predictions))}, nil
 }
 
 func median(sorted []float64) float64 { return sorted[len(sorted)/2] }
 
 func round(ms float64) float64 { return float64(int(ms*10+0.5)) / 10 }
+
+// anyMoment waits for so long that every interval of the system is met at another moment each time.
+func anyMoment(ctx context.Context) error {
+	return pause(ctx, time.Duration(100+rand.IntN(400))*time.Millisecond)
+}
 
 func pause(ctx context.Context, d time.Duration) error {
 	select {
@@ -134,37 +144,89 @@ func until(ctx context.Context, what string, from time.Time, there func() bool) 
 }
 
 // prediction sends a prompt that nobody knows through the first gateway, and waits for what it
-// implies in the table of the second.
+// implies in the table of the second. It is longer than the others: its report is known by that.
 func (r *rig) prediction(ctx context.Context, i int) (took float64, err error) {
-	before := entries(r.gateways[1].Host())
-	began := time.Now()
-	if err := ask(ctx, r.gateways[0].URL(), fresh(i), 1); err != nil {
+	if err := anyMoment(ctx); err != nil {
 		return 0, err
 	}
-	return until(ctx, "the prediction of a request", began, func() bool { return entries(r.gateways[1].Host()) > before })
+	done := make(chan error, 1)
+	began := time.Now()
+	go func() { done <- ask(ctx, r.gateways[0].URL(), fresh(i, longPrompt), 1) }()
+	var end uint64
+	took, err = until(ctx, "the prediction of a request", began, func() bool {
+		if end == 0 {
+			end = r.dispatched()
+		}
+		return end != 0 && holds(r.gateways[1].Host(), end)
+	})
+	return took, errors.Join(err, <-done)
+}
+
+// busy sends short prompts at random to all gateways while f runs.
+func (r *rig) busy(ctx context.Context, rate float64, f func() error) error {
+	ctx, stop := context.WithCancel(ctx)
+	var asked errgroup.Group
+	for n, g := range r.gateways {
+		asked.Go(func() error {
+			var open errgroup.Group
+			for i := 0; rate > 0; i++ {
+				gap := rand.ExpFloat64() / rate * float64(len(r.gateways))
+				if pause(ctx, time.Duration(gap*float64(time.Second))) != nil {
+					break
+				}
+				open.Go(func() error {
+					err := ask(ctx, g.URL(), fresh(10_000_000*(n+1)+i, shortPrompt), 1)
+					if ctx.Err() != nil {
+						return nil
+					}
+					return err
+				})
+			}
+			return open.Wait()
+		})
+	}
+	err := f()
+	stop()
+	return errors.Join(err, asked.Wait())
 }
 
 // report gives an engine something to do that no gateway knows of, and waits until its load says so.
+// It returns the time from the look that found it.
 func (r *rig) report(ctx context.Context, i int) (took float64, err error) {
 	host := r.gateways[1].Host()
 	if _, err := until(ctx, "an idle fleet", time.Now(), func() bool { return running(host) == 0 }); err != nil {
 		return 0, err
 	}
+	if err := anyMoment(ctx); err != nil {
+		return 0, err
+	}
 	working, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	began := time.Now()
-	go func() { done <- ask(working, "http://"+r.fleet.Addresses()[0], fresh(1_000_000+i), 4000) }()
-	took, err = until(ctx, "the report of a request", began, func() bool { return running(host) > 0 })
+	go func() {
+		done <- ask(working, "http://"+r.fleet.Addresses()[0], fresh(1_000_000+i, shortPrompt), 4000)
+	}()
+	_, err = until(ctx, "the report of a request", began, func() bool { return running(host) > 0 })
+	arrived := time.Now()
 	stop()
 	if asked := <-done; asked != nil && !errors.Is(asked, context.Canceled) {
 		return 0, asked
 	}
-	return took, err
+	if err != nil {
+		return 0, err
+	}
+	return r.looks.before(arrived, began), nil
 }
 
-// fresh is a prompt that shares nothing with another.
-func fresh(i int) string {
-	return strings.Repeat(fmt.Sprintf("prompt %d asks about %d. ", i, 7*i+1), 200)
+// In sentences of some 30 bytes.
+const (
+	shortPrompt = 20
+	longPrompt  = 200
+)
+
+// fresh is a prompt of so many sentences that shares nothing with another.
+func fresh(i, sentences int) string {
+	return strings.Repeat(fmt.Sprintf("prompt %d asks about %d. ", i, 7*i+1), sentences)
 }
 
 func ask(ctx context.Context, url, prompt string, tokens int) error {
@@ -199,19 +261,41 @@ var keys = wire.NewKeys("default")
 // vmID names the shared data of the module in the gateway.
 const vmID = "warmpath"
 
-// entries counts the checkpoints in a gateway's table.
-func entries(h *hostsim.Host) (n int) {
+// dispatched is the deepest checkpoint of the long prompt that the first gateway has dispatched and
+// this wasn't asked of yet, 0 for none: the gateway's VM has written it for its courier.
+func (r *rig) dispatched() (fingerprint uint64) {
+	for slot := range uint16(2) {
+		for n := range uint64(wire.ReportChunks) {
+			value, _, _ := r.gateways[0].Host().SharedData(vmID, keys.Report(slot, n))
+			_, records, err := wire.DecodeChunk(value)
+			if err != nil {
+				continue
+			}
+			_ = wire.ForEachReport(records, func(rep *wire.Report) error { // a module's own
+				if rep.Kind == wire.Dispatch && rep.PromptUnits > 2*shortPrompt && !r.seen[rep.ID] {
+					r.seen[rep.ID] = true
+					fingerprint = rep.Checkpoint(rep.Checkpoints() - 1).Fingerprint
+				}
+				return nil
+			})
+		}
+	}
+	return fingerprint
+}
+
+// holds tells whether a checkpoint is in a gateway's table.
+func holds(h *hostsim.Host, fingerprint uint64) bool {
 	value, _, _ := h.SharedData(vmID, keys.Meta())
 	meta, err := table.DecodeMeta(value)
 	if err != nil {
-		return 0
+		return false
 	}
-	for i := range uint32(1) << meta.Bits {
-		if page, _, ok := h.SharedData(vmID, keys.Page(meta.Bits, i)); ok {
-			n += table.Page(page).Count()
-		}
+	page, _, ok := h.SharedData(vmID, keys.Page(meta.Bits, table.PageIndex(fingerprint, meta.Bits)))
+	if !ok {
+		return false
 	}
-	return n
+	_, there := table.Page(page).Lookup(fingerprint)
+	return there
 }
 
 // running is how many requests run in the fleet as a gateway knows it.

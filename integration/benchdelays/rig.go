@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,9 +25,52 @@ import (
 type rig struct {
 	fleet    *live.Fleet
 	gateways []*gateway.Gateway
+	seen     map[uint64]bool // dispatches of long prompts, by id
+	looks    *looks
 	services errgroup.Group
 	cancel   context.CancelFunc
 }
+
+// looks is control's way to the engines. It notes when it has looked at the one that gets something
+// to do.
+type looks struct {
+	at string
+
+	mu    sync.Mutex
+	taken [][2]time.Time // asked, answered
+}
+
+// RoundTrip makes a request as http.DefaultTransport does.
+func (l *looks) RoundTrip(req *http.Request) (*http.Response, error) {
+	asked := time.Now()
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err == nil && req.URL.Host == l.at && req.URL.Path == "/metrics" {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.taken = append(l.taken, [2]time.Time{asked, time.Now()})
+	}
+	return res, err
+}
+
+// before returns the ms from the first look that can have found what began to its arrival.
+func (l *looks) before(arrived, began time.Time) (ms float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(l.taken) - 1; i >= 0; i-- {
+		look := l.taken[i]
+		if look[1].After(arrived) {
+			continue
+		}
+		if ms != 0 && look[0].Before(began.Add(acceptance)) {
+			break
+		}
+		ms = float64(arrived.Sub(look[1])) / float64(time.Millisecond)
+	}
+	return ms
+}
+
+// acceptance is what an engine takes at most to show a request.
+const acceptance = 20 * time.Millisecond
 
 func startRig(ctx context.Context, module string) (r *rig, err error) {
 	code, err := os.ReadFile(module)
@@ -33,7 +78,7 @@ func startRig(ctx context.Context, module string) (r *rig, err error) {
 		return nil, fmt.Errorf("read the module (make wasm builds it): %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r = &rig{cancel: cancel}
+	r = &rig{cancel: cancel, seen: map[uint64]bool{}, looks: &looks{}}
 	defer func() {
 		if err != nil {
 			r.stop()
@@ -50,8 +95,10 @@ func startRig(ctx context.Context, module string) (r *rig, err error) {
 			CapacityTokens: params.CapacityTokens(), BlockTokens: engine.BlockTokens,
 		})
 	}
+	r.looks.at = r.fleet.Addresses()[0]
 	service, err := control.New(control.Config{
-		Listen: "127.0.0.1:0", Workers: workers, Logger: slog.New(slog.DiscardHandler),
+		Transport: r.looks,
+		Listen:    "127.0.0.1:0", Workers: workers, Logger: slog.New(slog.DiscardHandler),
 		Policy: []byte(`{"pools":[{"name":"default","models":["*"],"mode":"route","policy":{"name":"cost"}}]}`),
 	})
 	if err != nil {
