@@ -31,6 +31,9 @@ func (s *stream) OnHttpStreamDone() {
 	vm := s.plugin.vm
 	vm.current = s.id
 	uncached := int64(-1)
+	// Last: others may go on with what becomes free, and use the VM's memory. And in
+	// any case: no panic below may keep a slot.
+	defer func() { s.leave(uncached) }()
 	switch s.phase {
 	case phaseHeld:
 		s.doneHeld()
@@ -44,8 +47,6 @@ func (s *stream) OnHttpStreamDone() {
 		vm.readers.give(s.usage)
 		s.usage = nil
 	}
-	// Last: others may go on with what becomes free, and use the VM's memory.
-	s.leave(uncached)
 }
 
 // doneHeld ends a request that was never released: its client left, or the
