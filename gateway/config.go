@@ -115,7 +115,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("gateway: VMs, limits and timeouts must not be negative")
 	}
 	if (c.CertFile == "") != (c.KeyFile == "") {
-		return c, errors.New("gateway: CertFile and KeyFile belong together: give both or neither")
+		return c, errors.New("gateway: a certificate and its key belong together: give both (--tls-cert, --tls-key) or neither")
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return c, fmt.Errorf("gateway: Listen %q is not host:port: %w", c.Listen, err)

@@ -133,14 +133,14 @@ func (g *Gateway) closeModule() {
 
 func (g *Gateway) listen() (err error) {
 	if g.listener, err = net.Listen("tcp", g.cfg.Listen); err != nil {
-		return fmt.Errorf("gateway: listen for requests: %w", err)
+		return fmt.Errorf("gateway: listen for requests: %w (--listen names another address)", err)
 	}
 	if g.cfg.AdminListen == "" {
 		return nil
 	}
 	if g.admin, err = net.Listen("tcp", g.cfg.AdminListen); err != nil {
 		g.listener.Close()
-		return fmt.Errorf("gateway: listen for admin: %w", err)
+		return fmt.Errorf("gateway: listen for admin: %w (--admin names another address)", err)
 	}
 	return nil
 }

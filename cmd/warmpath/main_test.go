@@ -36,6 +36,7 @@ func TestWrongUseSaysWhatWouldBeRight(t *testing.T) {
 		{[]string{"demo", "--workload", "missing.yaml"}, "missing.yaml"},
 		{[]string{"demo", "--module", "missing.wasm"}, "make wasm builds it"},
 		{[]string{"gateway", "--module", "missing.wasm"}, "make wasm builds it"},
+		{[]string{"gateway", "--module", typo, "--tls-cert", "tls.crt"}, "give both (--tls-cert, --tls-key) or neither"},
 		{[]string{"control", "--config", "missing.yaml"}, "missing.yaml"},
 		{[]string{"control", "--listen", "0.0.0.0:0"}, "token"},
 		{[]string{"off", "--control", "http://127.0.0.1:1"}, "is --control its address?"},
