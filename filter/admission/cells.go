@@ -95,13 +95,10 @@ func sum(inUse [policy.Classes]uint16) uint32 {
 // nothing booked ahead. It answers nil where the VM has no share.
 func (g *Gate) putShare(p *pool, now int64) *share {
 	c := &g.cell
-	slot, _ := g.fleet.EnsureRow(now)
+	slot, ok := g.fleet.EnsureRow(now)
 	s := c.share(g.fleet.Nonce)
 	if s == nil {
-		if len(c.Shares) == maxShares {
-			g.dropDead(now)
-		}
-		if len(c.Shares) == maxShares || sum(p.inUse) == 0 && p.waiting == 0 {
+		if sum(p.inUse) == 0 && p.waiting == 0 || len(c.Shares) == maxShares && !g.dropDead(now) && !c.dropIdle() {
 			return nil
 		}
 		c.Shares = append(c.Shares, share{Nonce: g.fleet.Nonce, Slot: slot})
@@ -111,7 +108,7 @@ func (g *Gate) putShare(p *pool, now int64) *share {
 	if s.Slot != slot { // it stood still, and another VM has taken its row
 		c.dropQueues(s.Slot)
 	}
-	s.Slot, s.Until = slot, g.orphanUntil
+	s.Slot, s.Until = slot, g.until(ok, now)
 	s.Booked, s.InUse, s.Tokens, s.Prefill = p.inUse, p.inUse, p.prefill, p.prefill
 	if p.waiting == 0 {
 		return s
@@ -133,6 +130,30 @@ func (g *Gate) putShare(p *pool, now int64) *share {
 		c.Queues = append(c.Queues, r)
 	}
 	return s
+}
+
+// rowless is how long the share of a VM counts that has found no row: a proxy may
+// have more threads than there are. It renews its share at each tick.
+const rowless = 3 // s
+
+// until is the time until which this VM's shares count whatever its row says.
+func (g *Gate) until(hasRow bool, now int64) uint32 {
+	if hasRow || g.orphanUntil != 0 {
+		return g.orphanUntil
+	}
+	return uint32(now/int64(time.Second)) + rowless
+}
+
+// dropIdle takes the share of a VM that has nothing out of the cell, and tells
+// whether there was one.
+func (c *poolCell) dropIdle() bool {
+	for i := range c.Shares {
+		if s := &c.Shares[i]; s.Booked == [policy.Classes]uint16{} && s.Tokens == [policy.Classes]uint32{} {
+			c.Shares = append(c.Shares[:i], c.Shares[i+1:]...)
+			return true
+		}
+	}
+	return false
 }
 
 func (c *poolCell) dropQueues(slot uint16) {
@@ -197,14 +218,21 @@ func (g *Gate) takeSlot(t *Ticket, w *quota.Waiter, force bool, now int64) outco
 		p.prefill[t.Class] += t.need
 		p.most.raise(t.Class, p.inUse[t.Class], p.prefill[t.Class])
 		p.peak.raise(t.Class, p.inUse[t.Class]+aheadOf-1, p.prefill[t.Class]+(aheadOf-1)*t.need)
-		status := g.writePool(p, cas, now)
+		listed := force || len(g.cell.Shares) < maxShares || g.putShare(p, now) != nil
+		status := abi.CASMismatch
+		if listed {
+			status = g.writePool(p, cas, now)
+		}
 		if status == abi.OK {
 			t.slot = true
 			return taken
 		}
 		p.inUse[t.Class]--
 		p.prefill[t.Class] -= t.need
-		if status != abi.CASMismatch {
+		switch {
+		case !listed: // more VMs have requests than a cell can list
+			return full
+		case status != abi.CASMismatch:
 			return lost
 		}
 	}

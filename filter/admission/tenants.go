@@ -81,10 +81,10 @@ func (g *Gate) putTenantShare(own *tenant, now int64) *tenantOf {
 		at = len(c.Shares)
 		c.Shares = append(c.Shares, tenantOf{Nonce: g.fleet.Nonce})
 	}
-	slot, _ := g.fleet.EnsureRow(now)
+	slot, ok := g.fleet.EnsureRow(now)
 	s := &c.Shares[at]
 	s.Slot, s.InUse, s.Waiting, s.Booked = slot, own.inUse, own.waiting, own.inUse
-	s.Queue, s.Until, s.Tokens = g.queue, g.orphanUntil, own.tokens
+	s.Queue, s.Until, s.Tokens = g.queue, g.until(ok, now), own.tokens
 	for class, n := range own.held {
 		s.Held[class] = uint8(min(n, math.MaxUint8))
 	}
@@ -289,7 +289,8 @@ func (g *Gate) tendTenants(now int64) {
 
 func (g *Gate) tendTenant(t *tenant, now int64) {
 	t.forgo()
-	if t.dirty || t.ahead.any() || (t.inUse > 0 || t.waiting > 0) && !g.listed(t) {
+	_, ok := g.fleet.Slot()
+	if t.dirty || t.ahead.any() || (t.inUse > 0 || t.waiting > 0) && (!ok || !g.listed(t)) {
 		g.publishTenant(t, now)
 	}
 }
