@@ -242,6 +242,9 @@ func proxyGetSharedData(key string, data, size *word, cas *uint32) Status {
 
 func proxySetSharedData(key, value string, cas uint32) Status {
 	f := host()
+	if st, refused := f.refused("proxy_set_shared_data"); refused {
+		return st
+	}
 	if entry, ok := f.Shared[key]; ok && cas != 0 && cas != entry.CAS {
 		return CASMismatch
 	}

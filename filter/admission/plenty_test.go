@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -139,5 +140,33 @@ func TestWhatIsBookedAheadIsWithinAllLimits(t *testing.T) {
 	})
 	if booked == 0 {
 		t.Error("nothing was booked ahead, the test tests nothing")
+	}
+}
+
+// TestWhatCouldNotBeBookedIsNotGivenBack: a request whose tokens the cell never heard
+// of takes none out of it at its end, which are those of others.
+func TestWhatCouldNotBeBookedIsNotGivenBack(t *testing.T) {
+	g, stop := newGatewayOf(t, 1, ratedSettings)
+	defer stop()
+	g.grant(t, &grants{slots: 40, prefill: wire.NoLimit, tenant: 8, requests: 100, tokens: 100_000})
+	v := g.vms[0]
+	spend := func(refuse bool) *request {
+		r := g.arrive(v, ratedTenant, 1, 400)
+		if refuse {
+			g.host.Refuse["proxy_set_shared_data"] = abi.InternalFailure
+			defer delete(g.host.Refuse, "proxy_set_shared_data")
+		}
+		v.gate.Reserve(&r.ticket, 0, 5000, g.host.Clock)
+		v.gate.Dispatched(&r.ticket)
+		return r
+	}
+	first, second := spend(false), spend(true)
+	second.over = true
+	v.gate.Done(&second.ticket, 100, g.host.Clock)
+	g.end(first) // settled by what was reserved
+	g.pass(time.Second)
+	u, ok := InspectTenant(g.host.Shared[wire.NewKeys("default").TenantSlots(ratedTenant)].Value)
+	if !ok || u.Tokens != 5100 || u.Requests != 2 {
+		t.Errorf("%+v", u)
 	}
 }

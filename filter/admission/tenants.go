@@ -209,19 +209,20 @@ func (g *Gate) Reserve(t *Ticket, pool uint8, uncached uint32, now int64) quota.
 	}
 	why := quota.None
 	leased := g.lease.level(now) == quota.Leased
-	g.change(own, now, func(c *tenantCell) bool {
-		t.reserved = 0
+	spent := g.change(own, now, func(c *tenantCell) bool {
 		left := int64(c.GrantedTokens - c.SpentTokens)
 		if c.Term == 0 || c.GrantedTokens == wire.NoCredit || !leased || left > 0 && (left >= int64(uncached) || c.Flags&wire.NoTokens == 0) {
 			c.SpentTokens += uint64(uncached)
-			t.reserved = uint64(uncached)
-			own.spends(t.reserved)
+			own.spends(uint64(uncached))
 			return true
 		}
 		why = quota.TenantTokens
 		t.RetryAfter = clampSeconds((int64(uncached) - left) * 60 / int64(limits.UncachedTokensPerMinute))
 		return false
 	})
+	if spent { // or else nothing is given back
+		t.reserved = uint64(uncached)
+	}
 	switch {
 	case why == quota.None:
 	case g.refuses(pool):
