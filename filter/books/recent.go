@@ -42,6 +42,14 @@ func (r *Recent) Add(ref uint16, tokens float64, at int64) {
 	line.tokens, line.at = max(0, line.worth(at)+tokens), at
 }
 
+// SetBack tells that the clock was set back by so many ns. Otherwise what was sent
+// before would lie ahead, and outweigh all that is sent from then on.
+func (r *Recent) SetBack(nanos int64) {
+	for i := range r.lines {
+		r.lines[i].at -= nanos
+	}
+}
+
 // take finds a line for ref.
 func (r *Recent) take(ref uint16, at int64) uint16 {
 	if len(r.lines) < MaxWorkers {

@@ -37,6 +37,7 @@ func TestAClockThatIsSetBackFreezesNothing(t *testing.T) {
 		t.Fatal("a page that isn't there")
 	}
 	f.Avoid(1, f.now, 0)
+	f.Recent.Add(1, 1000, f.now)
 
 	back := start - int64(time.Hour)
 	host.Clock = back
@@ -51,6 +52,10 @@ func TestAClockThatIsSetBackFreezesNothing(t *testing.T) {
 	f.Pages.Use(6, f.now)
 	if f.Pages.Get(3) == nil {
 		t.Error("the page is still not there")
+	}
+	f.Recent.Add(2, 2000, back)
+	if before, after := f.Recent.Of(1, back), f.Recent.Of(2, back); before != 1000 || after != 2000 {
+		t.Errorf("recent work: %v and %v, want 1000 and 2000", before, after)
 	}
 	view := &f.pools[0].View
 	if until := view.At + view.Workers[0].AvoidFor; until > f.Since(back)+avoidMost {

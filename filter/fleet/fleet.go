@@ -181,6 +181,7 @@ func (f *Fleet) setClock(now int64) {
 	if now < f.now {
 		f.siblings.at = 0
 		f.Pages.forgetAll()
+		f.Recent.SetBack(f.now - now)
 		for i := range f.workers.list {
 			w := &f.workers.list[i]
 			w.avoidUntil = min(w.avoidUntil, now+int64(avoidMost))
