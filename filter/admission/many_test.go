@@ -3,6 +3,7 @@
 package admission
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -53,5 +54,24 @@ func TestMoreVMsThanRowsKeepTheLimits(t *testing.T) {
 	g.lease(t, 140, 2)
 	if u := g.cell(); u.InUse != [3]int{} || g.tenantUse(t).InUse != 0 {
 		t.Errorf("something is left of one that died: %+v, %+v", u, g.tenantUse(t))
+	}
+}
+
+// TestATenantInMoreVMsThanItsCellListsKeepsItsLimit: who finds no place there waits.
+func TestATenantInMoreVMsThanItsCellListsKeepsItsLimit(t *testing.T) {
+	g, stop := newGatewayOf(t, 150, strings.ReplaceAll(settings, `"concurrency": 2`, `"concurrency": 200`))
+	defer stop()
+	g.lease(t, 1000, 140)
+	most := 0
+	for i, v := range append(g.vms, g.vms...) {
+		if i%50 == 49 {
+			g.pass(300 * time.Millisecond) // what is booked ahead and not needed is given back
+		}
+		g.arrive(v, 1, 1, 100)
+		_, small := g.running()
+		most = max(most, small)
+	}
+	if most > 140 || most < 120 {
+		t.Errorf("at most %d of the tenant's run of 140", most)
 	}
 }

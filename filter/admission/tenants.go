@@ -91,6 +91,21 @@ func (g *Gate) putTenantShare(own *tenant, now int64) *tenantOf {
 	return s
 }
 
+// placeForTenant tells whether the tenant's cell at hand lists this VM, or can: more
+// VMs than it lists may have requests of one tenant.
+func (g *Gate) placeForTenant(now int64) bool {
+	c := &g.tenancy
+	if len(c.Shares) < wire.MaxSlots {
+		return true
+	}
+	for i := range c.Shares {
+		if c.Shares[i].Nonce == g.fleet.Nonce {
+			return true
+		}
+	}
+	return g.dropDeadTenants(now)
+}
+
 // dropDeadTenants takes the shares of VMs that are gone out of the cell at hand.
 func (g *Gate) dropDeadTenants(now int64) bool {
 	c := &g.tenancy
@@ -123,6 +138,9 @@ func (g *Gate) takeTenant(t *Ticket, now int64) (why quota.Reason, wait bool) {
 			if g.dropDeadTenants(now) {
 				why, wait = tenantFits(c, limits, level)
 			}
+		}
+		if why == quota.None && limits.Concurrency != policy.NoLimit && level != quota.Alone && !g.placeForTenant(now) {
+			why, wait = quota.TenantConcurrency, true
 		}
 		if why != quota.None {
 			return false
