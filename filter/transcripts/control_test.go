@@ -16,26 +16,27 @@ import (
 // control is a control service for tests: it believes every dispatch report,
 // keeps the table as a map and answers as the contract says.
 type control struct {
-	dead      string // "", "503", "fail", "silent", "garbage"
-	epoch     uint64
-	version   uint64
-	bits      uint8
-	keepPages bool
-	lie       uint64 // added to the version that changes start from
-	doubts    bool   // takes reports and believes none
-	off       bool
-	workers   []worker
-	policy    map[string]any
-	entries   map[uint64]table.Entry
-	log       []change // entry changes by version
-	waiting   []poll
-	reports   []string
-	seen      map[string]bool // chunks by slot, nonce, sequence
-	requests  map[string]int  // by path
-	batches   [][]byte
-	inFlight  map[uint16]wire.InFlight
-	prompts   map[uint64][]uint64 // checkpoints by request id
-	tokens    []string            // authorization headers seen
+	dead       string // "", "503", "fail", "silent", "garbage"
+	epoch      uint64
+	version    uint64
+	bits       uint8
+	keepPages  bool
+	lie        uint64 // added to the version that changes start from
+	doubts     bool   // takes reports and believes none
+	off        bool
+	workers    []worker
+	policy     map[string]any
+	entries    map[uint64]table.Entry
+	log        []change // entry changes by version
+	waiting    []poll
+	reports    []string
+	seen       map[string]bool // chunks by slot, nonce, sequence
+	requests   map[string]int  // by path
+	batches    [][]byte
+	inFlight   map[uint16]wire.InFlight
+	prompts    map[uint64][]uint64 // checkpoints by request id
+	dispatched map[uint64]bool     // requests by id
+	tokens     []string            // authorization headers seen
 
 	exact        []map[string]any  // EXACT section, nil: none, as an older control
 	vocabularies map[string][]byte // by hash
@@ -67,7 +68,7 @@ func newControl() *control {
 	c := &control{
 		epoch: 7, version: 1, bits: 6,
 		entries: map[uint64]table.Entry{}, seen: map[string]bool{}, requests: map[string]int{},
-		inFlight: map[uint16]wire.InFlight{}, prompts: map[uint64][]uint64{}, leases: newLeases(),
+		inFlight: map[uint16]wire.InFlight{}, prompts: map[uint64][]uint64{}, dispatched: map[uint64]bool{}, leases: newLeases(),
 		policy: map[string]any{"off": false, "pools": []map[string]any{{
 			"name": "default", "index": 0, "models": []string{"*"}, "mode": "route",
 			"policy": map[string]any{"name": "threshold"},
@@ -363,6 +364,7 @@ func (c *control) batch(frame []byte) []byte {
 func (c *control) report(r *wire.Report) error {
 	if r.Kind == wire.Dispatch {
 		c.reports = append(c.reports, fmt.Sprintf("dispatch to %d: %d units, %d matched, %d checkpoints", r.Chosen, r.PromptUnits, r.MatchedUnits, r.Checkpoints()))
+		c.dispatched[r.ID] = true
 		for i := range r.Checkpoints() {
 			c.prompts[r.ID] = append(c.prompts[r.ID], r.Checkpoint(i).Fingerprint)
 		}

@@ -18,11 +18,12 @@ import (
 // and callbacks that stand still for seconds anywhere between two host calls.
 type interleaved struct {
 	*proxy
-	x     *hostsim.Explorer
-	rng   *rand.Rand
-	sent  int
-	epoch uint64 // of the courier's record, never falls
-	meta  table.Meta
+	x      *hostsim.Explorer
+	rng    *rand.Rand
+	sent   int
+	routed int    // of them, to a worker of ours
+	epoch  uint64 // of the courier's record, never falls
+	meta   table.Meta
 }
 
 // interleave starts a proxy whose VMs are interleaved by a seed. One step in
@@ -94,6 +95,9 @@ func (i *interleaved) request() {
 	abort := i.rng.IntN(4) == 0
 	i.x.Go(i.fleet.Workers[vm], func() {
 		e := i.send(vm, post("/v1/chat/completions"), body, 0)
+		if e.endpoint() != "" {
+			i.routed++
+		}
 		end := func() {
 			if abort {
 				e.Close()

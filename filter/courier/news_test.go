@@ -1,0 +1,89 @@
+//go:build !wasm
+
+package courier
+
+import (
+	"cmp"
+	"testing"
+	"time"
+)
+
+// TestNewsOfASlowControlServiceWait: a control service that takes long to answer is asked less
+// often, and the tick comes when a batch may go. The host refuses calls: a failure is a batch.
+func TestNewsOfASlowControlServiceWait(t *testing.T) {
+	host, c := begin(t)
+	tries := func() uint32 { return c.batch.failures }
+	for _, took := range []time.Duration{0, 5 * time.Millisecond, 40 * time.Millisecond} {
+		host.Clock += int64(10 * time.Second)
+		c.batch.took, c.batch.news = took, false
+		before := tries()
+		c.News(host.Clock)
+		if tries() != before+1 {
+			t.Fatalf("control took %v: news after a pause are not sent", took)
+		}
+		c.batch.notBefore, c.batch.news = 0, false // as if it had been taken
+		c.pace(host.Clock)
+		c.News(host.Clock)
+		want := max(25*time.Millisecond, 2*took)
+		if tries() != before+1 || host.TickPeriod != want {
+			t.Fatalf("control took %v: %d batches at once, the next tick after %v, want %v", took, tries()-before, host.TickPeriod, want)
+		}
+		host.Clock += int64(want)
+		c.Tick(host.Clock)
+		if tries() != before+2 {
+			t.Fatalf("control took %v: not sent when it is time", took)
+		}
+		c.batch.notBefore, c.batch.news = 0, false
+		c.pace(host.Clock)
+		if host.TickPeriod != c.config.Tick {
+			t.Fatalf("the tick stays at %v", host.TickPeriod)
+		}
+	}
+}
+
+// TestNewsToAControlServiceThatFailsShortenNoTick: the back-off decides, not the news.
+func TestNewsToAControlServiceThatFailsShortenNoTick(t *testing.T) {
+	host, c := begin(t) // every call is refused
+	asked := c.batch.failures
+	for range 400 { // some 20 s
+		host.Clock += int64(cmp.Or(host.TickPeriod, c.config.Tick))
+		c.News(host.Clock)
+		c.fleet.Tick(host.Clock, true)
+		c.Tick(host.Clock)
+	}
+	if took := time.Duration(host.Clock - start); took < 30*time.Second {
+		t.Errorf("400 ticks in %v", took)
+	}
+	if n := c.batch.failures - asked; n > 16 {
+		t.Errorf("%d batches tried", n)
+	}
+}
+
+// TestQuickAnswersOfPollsRestLongerAndLonger: control has a reason to answer at once now and then,
+// one that always does must not be asked without a pause.
+func TestQuickAnswersOfPollsRestLongerAndLonger(t *testing.T) {
+	host, c := begin(t)
+	c.takeUpdate(resyncFrame(7, 3), host.Clock)
+	c.finish(host)
+	var rests []time.Duration
+	for range 6 {
+		c.poll = poll{generation: c.poll.generation, quick: c.poll.quick, started: host.Clock}
+		c.pollAnswered(204, 0)
+		rests = append(rests, time.Duration(c.poll.notBefore-host.Clock))
+		if c.poll.open || host.TickPeriod != min(rests[len(rests)-1], c.config.Tick) {
+			t.Fatalf("polls again at once %v; rest %v, tick %v", c.poll.open, rests, host.TickPeriod)
+		}
+		host.Clock += int64(100 * time.Millisecond)
+	}
+	for i, want := range []time.Duration{10, 20, 40, 80, 100, 100} {
+		if rests[i] != want*time.Millisecond {
+			t.Fatalf("rests %v", rests)
+		}
+	}
+	c.poll.started = host.Clock - int64(time.Second)
+	c.poll.notBefore = 0
+	c.pollAnswered(204, 0)
+	if c.poll.quick != 0 || c.poll.failures != 1 { // the host refuses the call
+		t.Errorf("after a slow answer: %d quick ones, %d tries", c.poll.quick, c.poll.failures)
+	}
+}
