@@ -52,11 +52,11 @@ func (a *attempts) RoundTrip(req *http.Request) (*http.Response, error) {
 	if x.noRetry {
 		retries = 0
 	}
+	to, fellBack := a.endpoints.choose(x.wanted, x.pool, x.tried)
+	if to.address == "" {
+		return nil, errNoEndpoint
+	}
 	for n := 1; ; n++ {
-		to, fellBack := a.endpoints.choose(x.wanted, x.pool, x.tried)
-		if to.address == "" {
-			return nil, errNoEndpoint
-		}
 		if fellBack && len(x.wanted) > 0 {
 			a.metrics.fallback.WithLabelValues(pick(n > 1, "exhausted", "unknown_endpoint")).Inc()
 		}
@@ -64,8 +64,9 @@ func (a *attempts) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp, err := a.once(req, x, to)
 		again := n <= retries && (err != nil && req.Context().Err() == nil && x.bodyFailed() == nil && !errors.Is(err, errFirstByteTimeout) ||
 			err == nil && retriable(resp.StatusCode))
-		if again && a.endpoints.Len() <= len(x.tried) {
-			again = false // nobody left to ask: the last answer stands
+		if again {
+			to, fellBack = a.endpoints.choose(x.wanted, x.pool, x.tried)
+			again = to.address != "" // or nobody is left to ask: the last answer stands
 		}
 		if again && !x.mayReplay() {
 			a.metrics.retryImpossible.Inc()

@@ -99,8 +99,9 @@ func (e *Endpoints) choose(wanted []string, pool string, tried []string) (to end
 	if len(list) == 0 {
 		list = set.all
 	}
-	for range list {
-		if a := list[e.next.Add(1)%uint64(len(list))]; !slices.Contains(tried, a) {
+	turn := e.next.Add(1) // once: others take theirs meanwhile
+	for i := range uint64(len(list)) {
+		if a := list[(turn+i)%uint64(len(list))]; !slices.Contains(tried, a) {
 			return endpoint{set.index[a], a}, true
 		}
 	}
