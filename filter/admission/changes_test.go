@@ -343,6 +343,12 @@ func TestWhateverChangesNothingIsLostOrTwice(t *testing.T) {
 			},
 			"wake": func(*rapid.T) { w.wake() },
 			"time": func(t *rapid.T) { w.advance(time.Duration(rapid.IntRange(1, 300).Draw(t, "ms")) * time.Millisecond) },
+			"pause": func(t *rapid.T) { // of the whole process, often just after a lease has come
+				if rapid.Bool().Draw(t, "a lease before") {
+					w.grant(t, 20, 2, 0, wire.NoCredit)
+				}
+				w.advance(time.Duration(rapid.IntRange(1, 6).Draw(t, "seconds")) * time.Second)
+			},
 			"clock": func(t *rapid.T) { // is set
 				d := time.Duration(rapid.IntRange(-20, 20).Draw(t, "seconds")) * time.Second
 				w.host.Clock += int64(d)
