@@ -180,3 +180,20 @@ func TestADrainCountsConnectionsThatLeftHTTP(t *testing.T) {
 		})
 	}
 }
+
+func TestADrainEndsTheConnectionBehindAnInformationalAnswerToo(t *testing.T) {
+	up, _ := worker(t, "up", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(200)
+	})
+	g := start(t, []string{up}, nil)
+	g.draining.Store(true)
+	resp, err := http.Get(g.URL() + "/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if !resp.Close {
+		t.Error("the connection is kept")
+	}
+}

@@ -192,11 +192,12 @@ func (x *exchange) skipBody() {
 
 // answering is called before response headers go to the client. Where its body
 // hasn't ended, the connection must: what is left of the body would be read as
-// the next request.
+// the next request. And in a drain: an informational answer has taken with it what
+// ServeHTTP said of that.
 func (x *exchange) answering() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded {
+	if x.g.draining.Load() || x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded {
 		x.w.Header().Set("Connection", "close")
 	}
 }
