@@ -42,11 +42,11 @@ next:
 // siblingPrice is what a second of prefill costs that copies a prefix which a worker is just
 // computing. Others ask for the same at the same time, and nobody knows how many will: at
 // 1 + miss_weight all of them wait for one worker, at 1 whoever would wait for the prefix makes a
-// copy. At 2.5 a worker gets new siblings until they have one and a half times the prefix's own time to
-// compute among themselves, then another one begins. A prefix whose requests don't end gets homes a
-// moment later. In the simulator's fan-out, near saturation, 2.5 is the best of 1, 1.5, 2, 2.5 and 3: at 1.5
-// nearly a tenth more of the requests miss their limit (docs/simulator.md).
-const siblingPrice = 2.5
+// copy. At 2 a worker gets new siblings until they have the prefix's own time to compute among
+// themselves, then another one begins. In the simulator's fan-out, near saturation, 2.5 is best and 2
+// next to it, but a hot prefix that has no homes yet, or never gets any as control is away, spreads
+// the later the higher the price (docs/simulator.md).
+const siblingPrice = 2
 
 // findPending sets pending.
 func (c *chooser) findPending() {
