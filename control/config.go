@@ -32,6 +32,9 @@ const natsStore = ".nats"
 // DefaultListen is where control listens unless told otherwise.
 const DefaultListen = "127.0.0.1:8780"
 
+// DefaultLoadsInterval is how often changed loads are published at most.
+const DefaultLoadsInterval = 50 * time.Millisecond
+
 // Config of a Service. The zero value is a service on DefaultListen without
 // workers.
 type Config struct {
@@ -72,7 +75,7 @@ type Config struct {
 	// CoalesceInterval: entry changes are published at most this often, the first
 	// after a pause at once. 25 ms, between 10 ms and 1 s.
 	CoalesceInterval time.Duration
-	// LoadsInterval: the same for changed loads. 50 ms.
+	// LoadsInterval: the same for changed loads. DefaultLoadsInterval.
 	LoadsInterval time.Duration
 	// StateFile keeps refs and index over a restart. Empty: nothing is kept.
 	StateFile string
@@ -120,7 +123,7 @@ func (c Config) withDefaults() Config {
 	def(&c.ReadInterval, 5*time.Second)
 	def(&c.Discovery.AdaptersInterval, 10*time.Second)
 	def(&c.CoalesceInterval, 25*time.Millisecond)
-	def(&c.LoadsInterval, 50*time.Millisecond)
+	def(&c.LoadsInterval, DefaultLoadsInterval)
 	def(&c.StateInterval, 30*time.Second)
 	def(&c.Learn, 10*time.Second)
 	def(&c.HealAfter, 10*time.Minute)

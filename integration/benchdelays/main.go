@@ -28,6 +28,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/warmpath/warmpath/control"
 	"github.com/warmpath/warmpath/control/discovery"
 	"github.com/warmpath/warmpath/hostsim"
 	"github.com/warmpath/warmpath/shared/table"
@@ -40,6 +41,8 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 type delays struct {
 	ReportEvery float64 `json:"report_every_ms"`
 	Report      float64 `json:"report_ms"`
+	BooksEvery  float64 `json:"books_every_ms"`
+	Books       float64 `json:"books_ms"`
 	Event       float64 `json:"event_ms"`
 	Prediction  float64 `json:"prediction_ms"`
 }
@@ -77,7 +80,7 @@ func measure(ctx context.Context, module string, rounds int, rate float64, stder
 		return delays{}, err
 	}
 	defer r.stop()
-	var predictions, reports []float64
+	var predictions, reports, books []float64
 	err = r.busy(ctx, rate, func() error {
 		for i := range rounds {
 			prediction, err := r.prediction(ctx, i)
@@ -97,8 +100,13 @@ func measure(ctx context.Context, module string, rounds int, rate float64, stder
 			return delays{}, err
 		}
 		reports = append(reports, report)
+		book, err := r.books(ctx, i)
+		if err != nil {
+			return delays{}, err
+		}
+		books = append(books, book)
 	}
-	every := float64(discovery.DefaultMetrics) / float64(time.Millisecond)
+	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	say := func(what string, values []float64) {
 		slices.Sort(values)
 		at := func(share int) float64 { return values[share*(len(values)-1)/100] }
@@ -106,7 +114,12 @@ func measure(ctx context.Context, module string, rounds int, rate float64, stder
 	}
 	say("prediction at the other gateway", predictions)
 	say("report at a gateway", reports)
-	return delays{ReportEvery: every, Report: round(median(reports)), Prediction: round(median(predictions))}, nil
+	say("a gateway's requests in flight at the other", books)
+	return delays{
+		ReportEvery: millis(discovery.DefaultMetrics), Report: round(median(reports)),
+		BooksEvery: millis(control.DefaultLoadsInterval), Books: round(median(books)),
+		Prediction: round(median(predictions)),
+	}, nil
 }
 
 func median(sorted []float64) float64 { return sorted[len(sorted)/2] }
@@ -218,6 +231,29 @@ func (r *rig) report(ctx context.Context, i int) (took float64, err error) {
 	return r.looks.before(arrived, began), nil
 }
 
+// books sends a request through the first gateway, and waits until the second knows that the worker
+// has one more.
+func (r *rig) books(ctx context.Context, i int) (took float64, err error) {
+	host := r.gateways[1].Host()
+	if _, err := until(ctx, "an idle fleet", time.Now(), func() bool { return inFlight(host) == 0 }); err != nil {
+		return 0, err
+	}
+	if err := anyMoment(ctx); err != nil {
+		return 0, err
+	}
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	began := time.Now()
+	go func() { done <- ask(working, r.gateways[0].URL(), fresh(2_000_000+i, shortPrompt), 4000) }()
+	took, err = until(ctx, "a gateway's request in flight", began, func() bool { return inFlight(host) > 0 })
+	stop()
+	if asked := <-done; asked != nil && !errors.Is(asked, context.Canceled) {
+		return 0, asked
+	}
+	return took, err
+}
+
 // In sentences of some 30 bytes.
 const (
 	shortPrompt = 20
@@ -298,11 +334,18 @@ func holds(h *hostsim.Host, fingerprint uint64) bool {
 	return there
 }
 
-// running is how many requests run in the fleet as a gateway knows it.
-func running(h *hostsim.Host) (n int) {
+// running is how many requests run in the fleet, and inFlight how many all gateways have sent that are
+// not answered, as a gateway knows it.
+func running(h *hostsim.Host) int { return sum(h, func(l *wire.Load) int { return int(l.Running) }) }
+
+func inFlight(h *hostsim.Host) int {
+	return sum(h, func(l *wire.Load) int { return int(l.FleetInFlight) })
+}
+
+func sum(h *hostsim.Host, of func(l *wire.Load) int) (n int) {
 	value, _, _ := h.SharedData(vmID, keys.Loads())
 	_ = wire.ForEachLoad(value, func(l *wire.Load) error { // none yet: nothing runs
-		n += int(l.Running)
+		n += of(l)
 		return nil
 	})
 	return n

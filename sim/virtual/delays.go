@@ -40,6 +40,8 @@ func readDelays(path string, text []byte, out Delays) (Delays, error) {
 	var file struct {
 		ReportEvery *float64 `json:"report_every_ms"`
 		Report      *float64 `json:"report_ms"`
+		BooksEvery  *float64 `json:"books_every_ms"`
+		Books       *float64 `json:"books_ms"`
 		Event       *float64 `json:"event_ms"`
 		Prediction  *float64 `json:"prediction_ms"`
 		Hop         *float64 `json:"hop_ms"`
@@ -58,6 +60,8 @@ func readDelays(path string, text []byte, out Delays) (Delays, error) {
 	}{
 		{"report_every_ms", file.ReportEvery, &out.ReportEvery, 1},
 		{"report_ms", file.Report, &out.Report, 0},
+		{"books_every_ms", file.BooksEvery, &out.BooksEvery, 1},
+		{"books_ms", file.Books, &out.Books, 0},
 		{"event_ms", file.Event, &out.Event, 0},
 		{"prediction_ms", file.Prediction, &out.Prediction, 0},
 		{"hop_ms", file.Hop, &out.Hop, 0},

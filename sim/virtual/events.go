@@ -16,6 +16,8 @@ const (
 	wake
 	takeReport
 	giveReport
+	takeBooks
+	giveBooks
 	faultEvent
 	countBusy
 	planHomes
@@ -30,6 +32,7 @@ type event struct {
 	worker  int
 	request *Request
 	report  *report
+	books   *books
 	homes   []route.Home
 }
 

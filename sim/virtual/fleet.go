@@ -19,6 +19,9 @@ type Delays struct {
 	// ReportEvery is the time between two reports of a worker, Report how long
 	// one takes to every gateway.
 	ReportEvery, Report time.Duration
+	// BooksEvery is the time between two words of what all gateways have in flight, Books how long
+	// one takes to every gateway.
+	BooksEvery, Books time.Duration
 	// Event is the time from a block's storing or removal to the gateways'
 	// tables, Prediction that from a dispatch. EventLoss is the share of events
 	// that never arrive.
@@ -109,6 +112,7 @@ type Fleet struct {
 	fader       fader // of what was reported
 	rule        Rule
 	learns      bool           // the rule asks the index
+	books       *books         // as the gateways know them
 	planner     *homes.Planner // nil where the rule knows no homes
 	aftermath   *aftermath     // nil without faults
 	rng         *rand.Rand
@@ -170,7 +174,7 @@ func Run(cfg Config) (*Fleet, error) {
 	}
 	cfg.Faults = slices.Clone(cfg.Faults) // the word of a death is added
 	f := &Fleet{
-		cfg: cfg, seed: cfg.Seed, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
+		cfg: cfg, seed: cfg.Seed, books: &books{}, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
 		index: newIndex(cfg.Delays, rand.New(rand.NewPCG(cfg.Seed, 4))),
 		live:  map[uint64]*Request{}, generations: make([]uint32, cfg.Workers),
 	}
@@ -204,6 +208,9 @@ func Run(cfg Config) (*Fleet, error) {
 	}
 	for i := range cfg.Faults {
 		f.at(cfg.Faults[i].At, event{kind: faultEvent, worker: i})
+	}
+	if f.learns && cfg.Delays.BooksEvery > 0 {
+		f.at(0, event{kind: takeBooks})
 	}
 	f.at(cfg.BusyFrom, event{kind: countBusy})
 	f.openNext()
@@ -262,6 +269,11 @@ func (f *Fleet) play() error {
 			for _, g := range f.gateways {
 				g.reported(e.worker, e.report)
 			}
+		case takeBooks:
+			f.at(f.now+f.cfg.Delays.Books, event{kind: giveBooks, books: f.takeBooks()})
+			f.at(f.now+f.cfg.Delays.BooksEvery, event{kind: takeBooks})
+		case giveBooks:
+			f.books = e.books
 		case faultEvent:
 			f.fault(f.cfg.Faults[e.worker])
 		case planHomes:
@@ -482,27 +494,41 @@ func (f *Fleet) report(i int) {
 	d := f.cfg.Delays
 	f.at(f.now+d.ReportEvery, event{kind: takeReport, worker: i})
 	w := f.workers[i]
-	r := &report{taken: max(f.now, 1), own: make([]book, len(f.gateways))}
+	r := &report{taken: max(f.now, 1)}
 	if w.up {
 		r.stats = w.engine.Stats(f.now)
 		f.wakeAt(i)
 	}
-	for g, gateway := range f.gateways {
-		b := &gateway.own[i]
-		b.fade(f.now, &gateway.fader)
-		r.own[g] = *b
-		r.total.inFlight += b.inFlight
-		r.total.uncached += b.uncached
-		r.total.waiting += b.waiting
-		r.total.recent += b.recent
-	}
 	if f.cfg.Sampled != nil {
-		f.cfg.Sampled(Sample{i, r.total.uncached, r.total.waiting, r.stats.Work, len(f.gateways[0].view.Homes)}, f.now)
+		var total book
+		for _, g := range f.gateways {
+			total.uncached += g.own[i].uncached
+			total.waiting += g.own[i].waiting
+		}
+		f.cfg.Sampled(Sample{i, total.uncached, total.waiting, r.stats.Work, len(f.gateways[0].view.Homes)}, f.now)
 	}
 	if !w.up {
 		return // silence: nobody reports for a dead worker
 	}
 	f.at(f.now+d.Report, event{kind: giveReport, worker: i, report: r})
+}
+
+// takeBooks adds up what all gateways have in flight now.
+func (f *Fleet) takeBooks() *books {
+	workers := len(f.workers)
+	b := &books{taken: f.now, total: make([]book, workers), own: make([]book, 0, workers*len(f.gateways))}
+	for _, g := range f.gateways {
+		for i := range g.own {
+			own := &g.own[i]
+			own.fade(f.now, &g.fader)
+			b.own = append(b.own, *own)
+			total := &b.total[i]
+			total.inFlight += own.inFlight
+			total.uncached += own.uncached
+			total.recent += own.recent
+		}
+	}
+	return b
 }
 
 // fault lets something happen to workers.

@@ -78,13 +78,37 @@ func (f *fader) over(age time.Duration) float64 {
 	return f.factor
 }
 
-// report is what a worker's report said, with the gateways' books as control
-// knew them then.
+// report is what a worker's report said.
 type report struct {
 	taken time.Duration
 	stats engine.Stats
-	total book
-	own   []book // by gateway
+}
+
+// books is what all gateways have at all workers, as they told control of it.
+type books struct {
+	taken time.Duration
+	total []book // by worker
+	own   []book // of gateway g at worker i: g times the number of workers, plus i
+}
+
+// others is what gateways but g have at worker i.
+func (b *books) others(g, i int) (out book) {
+	if len(b.total) == 0 {
+		return book{}
+	}
+	total, own := &b.total[i], &b.own[g*len(b.total)+i]
+	return book{
+		inFlight: max(0, total.inFlight-own.inFlight), uncached: max(0, total.uncached-own.uncached),
+		recent: max(0, total.recent-own.recent),
+	}
+}
+
+// inFlight is how many requests all gateways have at worker i.
+func (b *books) inFlight(i int) int {
+	if len(b.total) == 0 {
+		return 0
+	}
+	return b.total[i].inFlight
 }
 
 func newGateway(f *Fleet, index int, rule policy.Policy) *Gateway {
@@ -117,30 +141,25 @@ func (g *Gateway) reported(worker int, r *report) {
 	w.Load = route.LoadOf(w, w.Watermark, 0)
 }
 
-// refresh brings worker i to now: the others' books are as old as the report,
-// the own ones exact.
+// refresh brings worker i to now: the others' books are what they told last, the own ones
+// exact.
 func (g *Gateway) refresh(i int, now time.Duration) {
-	w, seen, own := &g.view.Workers[i], &g.fleet.workers[i].seen, &g.own[i]
+	w, worker, own := &g.view.Workers[i], g.fleet.workers[i], &g.own[i]
 	own.fade(now, &g.fader)
-	var before book
-	if g.Index < len(seen.own) {
-		before = seen.own[g.Index]
-	}
-	others := max(0, seen.total.inFlight-before.inFlight)
-	w.InFlight = own.inFlight + others
-	w.UncachedTokens = own.uncached + max(0, seen.total.uncached-before.uncached)
+	others := g.fleet.books.others(g.Index, i)
+	w.InFlight = own.inFlight + others.inFlight
+	w.UncachedTokens = own.uncached + others.uncached
 	w.RecentTokens = own.recent
-	if others := seen.total.recent - before.recent; others > 0 {
-		w.RecentTokens += others * g.fleet.fader.over(now-seen.taken)
+	if others.recent > 0 {
+		w.RecentTokens += others.recent * g.fleet.fader.over(now-g.fleet.books.taken)
 	}
 	w.AvoidFor = max(0, g.avoid[i]-now)
-	worker := g.fleet.workers[i]
 	if worker.empty > 0 {
 		w.CacheAge = max(now-worker.empty, 1)
 	}
 	w.EvictShare, w.EvictFor = 1, max(0, worker.evictUntil-now)
-	w.Age = max(0, now-seen.taken)
-	if seen.taken == 0 {
+	w.Age = max(0, now-worker.seen.taken)
+	if worker.seen.taken == 0 {
 		w.Age = route.Never
 	}
 }

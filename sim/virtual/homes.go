@@ -18,7 +18,7 @@ func (f *Fleet) plan() {
 	var workers []homes.Worker
 	for i, w := range f.workers {
 		if w.up {
-			workers = append(workers, homes.Worker{Ref: refOf(i), InFlight: w.seen.total.inFlight})
+			workers = append(workers, homes.Worker{Ref: refOf(i), InFlight: f.books.inFlight(i)})
 		}
 	}
 	var out []route.Home
