@@ -218,7 +218,7 @@ func (c *Courier) due() (at int64) {
 	if b := &c.batch; b.news && !b.open {
 		at = max(b.last+int64(c.newsInterval()), b.notBefore)
 	}
-	if p := &c.poll; p.quick > 0 && !p.open && c.update.frame == nil && !c.resync.active && (at == 0 || p.notBefore < at) {
+	if p := &c.poll; p.resting && !p.open && c.update.frame == nil && !c.resync.active && (at == 0 || p.notBefore < at) {
 		at = p.notBefore
 	}
 	return at

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"testing"
 	"time"
+
+	"github.com/warmpath/warmpath/filter/abi"
 )
 
 // TestNewsOfASlowControlServiceWait: a control service that takes long to answer is asked less
@@ -85,5 +87,22 @@ func TestQuickAnswersOfPollsRestLongerAndLonger(t *testing.T) {
 	c.pollAnswered(204, 0)
 	if c.poll.quick != 0 || c.poll.failures != 1 { // the host refuses the call
 		t.Errorf("after a slow answer: %d quick ones, %d tries", c.poll.quick, c.poll.failures)
+	}
+}
+
+// TestWhatIsNewIsPolledForWithoutAPause: each answer comes at once and brings a version; the rest
+// doesn't grow, or a fleet that changes all the time would be known ever later.
+func TestWhatIsNewIsPolledForWithoutAPause(t *testing.T) {
+	host, c := begin(t)
+	c.takeUpdate(resyncFrame(7, 3), host.Clock)
+	c.finish(host)
+	for version := uint64(3); version < 9; version++ {
+		frame := updateFrame(7, version, version+1)
+		host.Buffers[abi.HTTPCallBody] = frame
+		c.poll = poll{generation: c.poll.generation, quick: c.poll.quick, started: host.Clock}
+		c.pollAnswered(200, len(frame))
+		if rest := time.Duration(c.poll.notBefore - host.Clock); rest != pollRest || host.TickPeriod != pollRest || c.meta.Version != version+1 {
+			t.Fatalf("version %d: rests %v, tick %v", c.meta.Version, rest, host.TickPeriod)
+		}
 	}
 }

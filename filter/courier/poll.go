@@ -17,9 +17,9 @@ const (
 	// given up: its plugin context has gone.
 	lostAfter = 2 * time.Second
 	// pollGap is the least time a poll takes before the next follows at once.
-	// After a quicker answer the next waits for pollRest, after each further one
-	// in a row for twice as long, up to a tick: a control service gone wrong
-	// cannot make the courier spin.
+	// After a quicker answer the next waits for pollRest; where it brought nothing
+	// new, after each further one in a row for twice as long, up to a tick: a
+	// control service gone wrong cannot make the courier spin.
 	pollGap  = 5 * time.Millisecond
 	pollRest = 10 * time.Millisecond
 )
@@ -33,7 +33,8 @@ type poll struct {
 	deadline   int64
 	notBefore  int64
 	failures   uint
-	quick      uint   // answers in a row that came within pollGap
+	quick      uint   // answers in a row that came within pollGap with nothing new
+	resting    bool   // the next waits for notBefore alone
 	replica    uint32 // that was asked
 }
 
@@ -134,7 +135,7 @@ func (c *Courier) status() int {
 
 // pollAnswered takes the answer of the long-poll.
 func (c *Courier) pollAnswered(status, size int) {
-	now := abi.Now()
+	now, version := abi.Now(), c.meta.Version
 	switch {
 	case !c.lease.held:
 		return
@@ -157,13 +158,18 @@ func (c *Courier) pollAnswered(status, size int) {
 		c.pollRefused(now, status)
 		return
 	}
-	if now-c.poll.started >= int64(pollGap) {
+	quick := now-c.poll.started < int64(pollGap)
+	if !quick || c.meta.Version != version {
 		c.poll.quick = 0
+	}
+	if c.poll.resting = quick; quick {
+		c.poll.notBefore = max(c.poll.notBefore, now+int64(min(pollRest<<min(c.poll.quick, 10), c.config.Tick)))
+		if c.meta.Version == version {
+			c.poll.quick++
+		}
+	} else {
 		now = abi.Now()
 		c.startPoll(now)
-	} else {
-		c.poll.notBefore = max(c.poll.notBefore, now+int64(min(pollRest<<min(c.poll.quick, 10), c.config.Tick)))
-		c.poll.quick++
 	}
 	c.pace(now)
 }
