@@ -272,7 +272,7 @@ func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
 	if g.keepTenantAhead(own, t, served, tokens, now) {
 		return
 	}
-	wakes := uint32(0)
+	wakes, short := uint32(0), false
 	g.change(own, now, func(c *tenantCell) bool {
 		if !served && c.SpentRequests > 0 {
 			c.SpentRequests--
@@ -282,7 +282,7 @@ func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
 			c.SpentTokens += uint64(tokens)
 			own.spends(uint64(tokens))
 		}
-		wakes = 0
+		wakes, short = 0, c.Flags&wire.NoSlots != 0
 		for i := range c.Shares {
 			if s := &c.Shares[i]; s.Waiting > 0 && s.Nonce != g.fleet.Nonce {
 				wakes = s.Queue
@@ -292,6 +292,9 @@ func (g *Gate) giveTenant(t *Ticket, tokens int64, now int64) {
 	})
 	t.reserved = 0
 	g.send(wakes)
+	if short && wakes == 0 {
+		g.tell(now) // another gateway may want what has become free
+	}
 }
 
 // tendTenants writes what could not be written when it changed. Should another VM

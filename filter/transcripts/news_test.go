@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/warmpath/warmpath/shared/wire"
 )
 
 // tell sends a prompt that nobody knows through a VM, and ends it.
@@ -127,5 +129,51 @@ func TestWhateverTheInterleavingNoDispatchIsLost(t *testing.T) {
 				t.Errorf("%d requests were dispatched, control knows of %d; %d reports were lost", i.routed, i.told(), lost)
 			}
 		})
+	}
+}
+
+// TestWhatATenantGivesBackIsToldAtOnceWhereThereIsNoMore: another gateway may get it. While the
+// fleet has more it isn't worth a batch.
+func TestWhatATenantGivesBackIsToldAtOnceWhereThereIsNoMore(t *testing.T) {
+	for _, flags := range []uint8{0, wire.NoSlots} {
+		p := start(t, modules.full, `{}`, 2)
+		p.control.doubts = true
+		p.control.leases.settings = `{"enforce": ["default"], "identity": {"tenant_header": "x-tenant"}, "tenants": {"small": {"concurrency": 3, "index": 1}}}`
+		p.control.leases.slots(50, 50, 50, 50)
+		p.control.leases.tenants[1] = wire.Lease{
+			Tenant: 1, Pool: wire.AnyPool, Class: wire.AnyClass, Slots: 3, PrefillTokens: wire.NoLimit,
+			Requests: wire.NoCredit, Tokens: wire.NoCredit, Flags: flags,
+		}
+		p.control.changed()
+		p.advance(2 * time.Second)
+		ask := func(vm int) *exchange {
+			return p.send(vm, post("/v1/chat/completions", "x-tenant", "small"), chat("m", 300, "x"), 0)
+		}
+		inUse := func() uint32 {
+			for _, u := range p.control.leases.usage {
+				if u.Tenant == 1 {
+					return u.InUse
+				}
+			}
+			return 0
+		}
+		var open []*exchange
+		for len(open) < 3 {
+			open = append(open, ask(len(open)%2))
+			p.advance(time.Second)
+		}
+		if inUse() != 3 {
+			t.Fatalf("control knows of %d in use", inUse())
+		}
+		for i, x := range open {
+			x.answer(string(p.control.workers[0].Address), 200, 1, "application/json", `{"usage":{"prompt_tokens":70,"completion_tokens":1}}`)
+			p.advance(55 * time.Millisecond) // the least between two batches of this kind
+			if told := inUse() == uint32(2-i); flags != 0 && !told {
+				t.Errorf("%d in use, control knows of %d", 2-i, inUse())
+			}
+		}
+		if flags == 0 && inUse() == 0 {
+			t.Error("what a batch would have brought anyway was told ahead of it: the test tests nothing")
+		}
 	}
 }
