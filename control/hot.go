@@ -15,8 +15,8 @@ import (
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
-// planEvery is how often the homes of hot prefixes are planned: with the gateways' batches
-// (250 ms) and the loads (100 ms), a prefix that gets hot has homes within two seconds.
+// planEvery is how often the homes of hot prefixes are planned: what gateways tell and are told
+// takes some 50 ms beside it, so a prefix that gets hot has homes within two seconds.
 const planEvery = 500 * time.Millisecond
 
 // hotBook counts what is hot and plans its homes, pool by pool.
