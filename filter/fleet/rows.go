@@ -112,24 +112,25 @@ func (f *Fleet) StreamEnded() {
 }
 
 // writeRow writes the row, and claims a slot first where there is none or a
-// successor has taken it over.
+// successor has taken it over. A VM whose row was only swept keeps its slot:
+// its chunks are there.
 func (f *Fleet) writeRow(now int64) {
 	r := &f.row
-	if r.slot != noSlot {
+	for tries := 1; r.slot != noSlot; tries++ {
 		value, cas, status := abi.SharedData(f.Keys.RowKey(r.slot), &r.scratch)
 		held, err := wire.DecodeRow(value, nil)
 		mine := status == abi.OK && err == nil && held.Nonce == f.Nonce
-		if mine && held.TickUnixNanos != sweptTick && f.putRow(r.slot, cas, now) {
+		if !mine || held.TickUnixNanos == sweptTick {
+			f.returned()
+		}
+		if mine && f.putRow(r.slot, cas, now) {
 			return
 		}
-		// This VM stood still for longer than its row lives, and what it had
-		// in flight was counted as returned.
-		f.metrics.Add(metrics.Dispatched, 0, uint64(r.counted))
-		r.counted = 0
-		if mine && held.TickUnixNanos == sweptTick && f.putRow(r.slot, cas, now) {
-			return
+		// Somebody has written there since: swept it, or taken the slot.
+		if !mine || tries == rowTries {
+			f.returned()
+			r.slot = noSlot
 		}
-		r.slot = noSlot
 	}
 	for slot := range uint16(wire.MaxSlots) {
 		if f.claim(slot, now) {
@@ -137,6 +138,16 @@ func (f *Fleet) writeRow(now int64) {
 		}
 	}
 	f.metrics.Inc(metrics.RowsFull, 0)
+}
+
+// rowTries is how often a VM tries to write a row that is still its own.
+const rowTries = 3
+
+// returned says that this VM stood still for longer than its row lives, and what
+// it had in flight was counted as returned.
+func (f *Fleet) returned() {
+	f.metrics.Add(metrics.Dispatched, 0, uint64(f.row.counted))
+	f.row.counted = 0
 }
 
 // claim takes a slot that nobody has or whose VM is gone.

@@ -3,8 +3,10 @@ package transcripts
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -215,7 +217,7 @@ func (c *control) update(p poll) {
 		b = c.records(b)
 	}
 	var puts, removes []byte
-	for fp := range latest {
+	for _, fp := range slices.Sorted(maps.Keys(latest)) {
 		if e, ok := c.entries[fp]; ok {
 			puts = table.AppendEntry(puts, &e)
 		} else {

@@ -3,10 +3,12 @@ package transcripts
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/warmpath/warmpath/hostsim"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -129,6 +131,61 @@ func TestWhateverTheInterleavingNoDispatchIsLost(t *testing.T) {
 				t.Errorf("%d requests were dispatched, control knows of %d; %d reports were lost", i.routed, i.told(), lost)
 			}
 		})
+	}
+}
+
+// TestVMsWhoseRowsAreSweptKeepTheirSlots and with them their chunks: both stand still between the
+// look at the row and its write, and the courier sweeps the rows. A chunk that one has written before,
+// and ended because no courier says what it takes, is in its slot and nowhere else.
+func TestVMsWhoseRowsAreSweptKeepTheirSlots(t *testing.T) {
+	i := interleave(t, 1, 2, 1, 0)
+	i.x.Stall = nil
+	i.advance(time.Second)
+	var open [2]*exchange // only the row of a VM with something in flight is swept
+	for vm := range open {
+		i.x.Go(i.fleet.Workers[vm], func() {
+			open[vm] = i.send(vm, post("/v1/chat/completions"), chat("m", 2000, fmt.Sprint("open ", vm)), 0)
+		})
+	}
+	i.advance(500 * time.Millisecond)
+	keys := wire.NewKeys("default")
+	var rows []string
+	for slot, lines := range i.rows() {
+		if len(lines) > 0 {
+			rows = append(rows, keys.Row(slot))
+			if err := i.host.SetSharedData(vmID, keys.Taken(slot), []byte("of another version")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	still := map[string]bool{}
+	i.x.Stall = func(s hostsim.Step) time.Duration {
+		if still[s.Key] || s.Call != "proxy_set_shared_data" || !slices.Contains(rows, s.Key) || s.VM == "main" {
+			return 0
+		}
+		still[s.Key] = true
+		if s.VM == "worker_1" {
+			return 4 * time.Second // goes on first, when slots before its own are free
+		}
+		return 5 * time.Second
+	}
+	for vm := range open {
+		i.x.Go(i.fleet.Workers[vm], func() { i.tell(vm, vm) })
+	}
+	before := i.counter("orphaned")
+	i.advance(3 * time.Second)
+	if lost := i.counter("orphaned") - before; len(still) != 2 || lost != 2 {
+		t.Fatalf("%v stood still, %d requests went with them: the test tests nothing", still, lost)
+	}
+	i.advance(5 * time.Second)
+	if len(i.rows()) != 3 || i.told() != 4 {
+		t.Errorf("the VMs have slots %v, control knows of %d requests of 4", i.rows(), i.told())
+	}
+	for vm := range open {
+		i.x.Go(i.fleet.Workers[vm], func() { open[vm].Close() })
+	}
+	if err := i.finish(0); err != nil {
+		t.Fatal(err)
 	}
 }
 
