@@ -234,7 +234,12 @@ func (c *Courier) batchFrame(now int64) []byte {
 			value, _, status := abi.SharedData(c.fleet.Keys.Report(slot, next), &c.value)
 			chunk, _, err := wire.DecodeChunk(value)
 			if status != abi.OK || err != nil || chunk.Nonce != nonce || chunk.Sequence != next {
-				continue // another VM's, or overwritten a moment ago
+				// Overwritten a moment ago, or written to the slot that the VM had before. A
+				// VM writes a chunk before it says so: one that isn't there never will be.
+				if gone := status == abi.NotFound || status == abi.OK && chunk.Nonce != nonce; gone && next == have.sequence+1 {
+					have.sequence = next
+				}
+				continue
 			}
 			if len(out)+len(value)+64 > batchBytes {
 				b.more = true

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
+	"github.com/warmpath/warmpath/shared/wire"
 )
 
 // TestNewsOfASlowControlServiceWait: a control service that takes long to answer is asked less
@@ -104,5 +105,36 @@ func TestWhatIsNewIsPolledForWithoutAPause(t *testing.T) {
 		if rest := time.Duration(c.poll.notBefore - host.Clock); rest != pollRest || host.TickPeriod != pollRest || c.meta.Version != version+1 {
 			t.Fatalf("version %d: rests %v, tick %v", c.meta.Version, rest, host.TickPeriod)
 		}
+	}
+}
+
+// TestChunksOfASlotBeforeAreNotWaitedFor: a VM that has lost its slot goes on with its sequence in
+// another. What it has written before is not there, and not lost because more follows.
+func TestChunksOfASlotBeforeAreNotWaitedFor(t *testing.T) {
+	host, c := begin(t)
+	const slot, nonce = 5, 77
+	put := func(key string, value []byte) {
+		host.Shared[key] = abi.FakeShared{Value: value, CAS: host.Shared[key].CAS + 1}
+	}
+	look := func(sequence uint64) {
+		put(c.fleet.Keys.RowKey(slot), wire.EndRow(wire.AppendRow(nil, &wire.Row{
+			Slot: slot, Nonce: nonce, TickUnixNanos: host.Clock, ReportSequence: sequence,
+		}), 0))
+		for range 8 { // all slots are looked at
+			host.Clock += int64(100 * time.Millisecond)
+			c.fleet.Tick(host.Clock, true)
+		}
+		c.batchFrame(host.Clock)
+	}
+	put(c.fleet.Keys.Report(slot, 14), wire.AppendChunk(nil, wire.Chunk{Sequence: 14, Nonce: 76}))
+	look(30)
+	if c.pending() || len(c.batch.sent) > 0 {
+		t.Errorf("%v was sent, more is waited for %v", c.batch.sent, c.pending())
+	}
+	put(c.fleet.Keys.Report(slot, 31), wire.AppendChunk(nil, wire.Chunk{Sequence: 31, Nonce: nonce}))
+	look(31)
+	c.metrics.Flush()
+	if lost := host.Metrics["warmpath.reports_lost"].Value; lost != 0 || len(c.batch.sent) != 1 || !c.pending() {
+		t.Errorf("%d chunks lost, %v was sent, waits for its answer %v", lost, c.batch.sent, c.pending())
 	}
 }

@@ -123,6 +123,39 @@ func TestAVMThatStoodStillGivesItsSlotUp(t *testing.T) {
 	}
 }
 
+// TestAVMThatStoodStillWritesNoChunkToASlotThatIsAnothers, whether a dispatch is told at once or at
+// the tick: it would stand where one of the successor's has not been read yet.
+func TestAVMThatStoodStillWritesNoChunkToASlotThatIsAnothers(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		host := proxy(t)
+		slow, quick := vm(t), vm(t)
+		slow.Tick(start, false)
+		old, _ := slow.Slot()
+		keys := wire.NewKeys("default")
+		if told {
+			put(host, keys.Taken(old), wire.AppendTaken(nil, &wire.Taken{Nonce: slow.Nonce, Courier: 5}))
+			slow.Reports.Courier(5)
+		}
+		now := start + int64(2*time.Minute)
+		for _, f := range []*Fleet{quick, slow} {
+			f.Refresh(now)
+			f.EnsureRow(now)
+			f.Reports.Dispatch(&wire.Report{Chosen: 1}, []fingerprint.Checkpoint{{Fingerprint: 1, End: 1}})
+			f.Tick(now, false)
+			slot, _ := f.Slot()
+			if chunk, _, err := wire.DecodeChunk(host.Shared[keys.Report(slot, 1)].Value); err != nil || chunk.Nonce != f.Nonce {
+				t.Errorf("told %v: slot %d has no chunk of its VM", told, slot)
+			}
+		}
+		if slot, _ := quick.Slot(); slot != old {
+			t.Fatalf("the expired slot %d was not taken: %d", old, slot)
+		}
+		if chunk, _, _ := wire.DecodeChunk(host.Shared[keys.Report(old, 1)].Value); chunk.Nonce != quick.Nonce {
+			t.Errorf("told %v: slot %d has a chunk of the VM before", told, old)
+		}
+	}
+}
+
 func TestSiblingsCountUntilTheirRowsExpire(t *testing.T) {
 	host := proxy(t)
 	publish(host, 2, 1, onePool)

@@ -94,7 +94,7 @@ func (r *Reports) room(n int) bool {
 // tell writes what is new where the courier says what it takes, and wakes it
 // unless it knows of the chunk.
 func (r *Reports) tell() {
-	slot, ok := r.fleet.Slot()
+	slot, ok := r.fleet.heldSlot()
 	if !ok {
 		return
 	}
@@ -113,8 +113,11 @@ func (r *Reports) tell() {
 
 // flush writes what was collected. Before the VM has a slot it keeps it.
 func (r *Reports) flush() {
-	slot, ok := r.fleet.Slot()
-	if !ok || len(r.buffer) == r.written {
+	if len(r.buffer) == r.written {
+		return
+	}
+	slot, ok := r.fleet.heldSlot()
+	if !ok {
 		return
 	}
 	taken, known := r.taken(slot)

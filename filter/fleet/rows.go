@@ -24,7 +24,8 @@ const (
 // row is this VM's own row.
 type row struct {
 	slot    uint16 // noSlot until claimed
-	counted int    // requests in flight in the row as last written
+	at      int64  // unix ns that the row as last written says
+	counted int    // requests in flight in it
 	value   []byte
 	scratch abi.Scratch
 }
@@ -42,6 +43,16 @@ func (f *Fleet) Slot() (slot uint16, ok bool) { return f.row.slot, f.row.slot !=
 func (f *Fleet) EnsureRow(now int64) (slot uint16, ok bool) {
 	if f.row.slot == noSlot {
 		f.writeRow(now)
+	}
+	return f.Slot()
+}
+
+// heldSlot is the VM's slot for what is written beside the row. After a time as
+// long as a row lives it looks whether it still has it: a successor that has
+// taken the slot writes there too.
+func (f *Fleet) heldSlot() (slot uint16, ok bool) {
+	if f.row.slot != noSlot && f.now-f.row.at >= int64(f.rowLife()) {
+		f.writeRow(f.now)
 	}
 	return f.Slot()
 }
@@ -179,7 +190,7 @@ func (f *Fleet) putRow(slot uint16, cas uint32, now int64) bool {
 	if abi.SetSharedData(f.Keys.RowKey(slot), value, cas) != abi.OK {
 		return false
 	}
-	f.row.counted = counted
+	f.row.at, f.row.counted = now, counted
 	return true
 }
 
