@@ -29,7 +29,7 @@ func TestBooksOfOtherGatewaysAreAsOldAsTheirLastWord(t *testing.T) {
 			if now < late {
 				return
 			}
-			if want := (now - late) / every * every; f.books.taken != want {
+			if want := (now - late).Truncate(every); f.books.taken != want {
 				t.Fatalf("at %v the word of %v is known, want that of %v", now, f.books.taken, want)
 			}
 			for g, gateway := range f.gateways {
