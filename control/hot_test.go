@@ -79,18 +79,20 @@ func TestHomesAreForThoseUnderWay(t *testing.T) {
 			hot := shared[len(shared)-1]
 			for range 4 {
 				var reports [][]byte
-				for range 20 {
+				for i := range 20 {
 					sequence++
 					id, report := g.dispatch(a, slices.Concat(shared, []fingerprint.Checkpoint{{Fingerprint: sequence, End: hot.End + 40}}))
 					reports = append(reports, report)
 					if c.soon {
 						reports = append(reports, done(id, a, a, nil))
 					}
-					_, other := g.dispatch(a, []fingerprint.Checkpoint{{Fingerprint: sequence << 32, End: 40}})
-					reports = append(reports, other)
+					if i%2 == 0 { // the hot ones are two thirds: clearly more than a worker's share
+						_, other := g.dispatch(a, []fingerprint.Checkpoint{{Fingerprint: sequence << 32, End: 40}})
+						reports = append(reports, other)
+					}
 				}
 				g.send([]wire.InFlight{{Ref: a, Requests: 20, UncachedTokens: 100}}, reports...)
-				time.Sleep(500 * time.Millisecond)
+				time.Sleep(planEvery + 70*time.Millisecond) // never at the moment of a plan
 			}
 			frame, _ := b.s.table.Update(0, 0, wire.Version, time.Now())
 			homes, refs := homesIn(t, frame)
