@@ -95,21 +95,31 @@ func (s *Service) eventsLoop(ctx context.Context) {
 	}
 }
 
+// list returns the feeds that are so.
+func (f *feeds) list(is func(*feed) bool) (out []*feed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, feed := range f.byRef {
+		if is(feed) {
+			out = append(out, feed)
+		}
+	}
+	return out
+}
+
+// ranks are the sources as they are now.
+func (f *feed) ranks() []followed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sources
+}
+
 // learnBlocks tells the fleet how large the blocks of its engines are. The fleet calls
 // back into the feeds, so no feed tells it by itself.
 func (s *Service) learnBlocks() {
-	s.feeds.mu.Lock()
-	feeds := make([]*feed, 0, len(s.feeds.byRef))
-	for _, f := range s.feeds.byRef {
-		feeds = append(feeds, f)
-	}
-	s.feeds.mu.Unlock()
-	for _, f := range feeds {
-		f.mu.Lock()
-		sources := f.sources
-		f.mu.Unlock()
+	for _, f := range s.feeds.list(func(*feed) bool { return true }) {
 		most := 0
-		for _, source := range sources {
+		for _, source := range f.ranks() {
 			most = max(most, source.BlockTokens())
 		}
 		if most > 0 {

@@ -66,22 +66,12 @@ func (s *Service) restoreEvents(ref uint16, source followed, told *sink, log *sl
 // saveEvents writes what changed since it was called last, and returns how many
 // bytes.
 func (s *Service) saveEvents(now time.Time) (written int64, _ error) {
-	s.feeds.mu.Lock()
-	feeds := make([]*feed, 0, len(s.feeds.byRef))
-	for _, f := range s.feeds.byRef {
-		if !f.stale {
-			feeds = append(feeds, f)
-		}
-	}
-	s.feeds.mu.Unlock()
+	feeds := s.feeds.list(func(f *feed) bool { return !f.stale })
 	var errs []error
 	var data []byte
 	followed := map[string]bool{}
 	for _, f := range feeds {
-		f.mu.Lock()
-		sources := f.sources
-		f.mu.Unlock()
-		for _, source := range sources {
+		for _, source := range f.ranks() {
 			path := s.eventsFile(source.identity)
 			followed[filepath.Base(path)] = true
 			var ok bool

@@ -24,56 +24,47 @@ func (s *Service) publishLoop(ctx context.Context) {
 	defer plans.Stop()
 	slow := time.NewTicker(time.Second)
 	defer slow.Stop()
-	entries := time.NewTimer(0)
-	defer entries.Stop()
-	loads := time.NewTimer(loadsAnyway)
-	defer loads.Stop()
-	var (
-		batch                  publish.Batch
-		lastEntries, lastLoads time.Time // publishing
-		entriesSoon            = true
-		loadsSoon              bool
-	)
+	entries := paced{every: s.cfg.CoalesceInterval, timer: time.NewTimer(0), soon: true}
+	defer entries.timer.Stop()
+	loads := paced{every: s.cfg.LoadsInterval, timer: time.NewTimer(loadsAnyway)}
+	defer loads.timer.Stop()
+	var batch publish.Batch
 	publishLoads := func(now time.Time) {
-		loadsSoon, lastLoads = false, now
-		loads.Reset(max(s.cfg.LoadsInterval, loadsAnyway))
+		loads.done(now)
+		loads.timer.Reset(max(loads.every, loadsAnyway))
 		s.publishLoads(now)
+	}
+	publishEntries := func(now time.Time) {
+		entries.done(now)
+		entries.timer.Stop()
+		s.publishEntries(&batch, now)
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.dirty:
-			if !entriesSoon {
-				entriesSoon = true
-				entries.Reset(max(0, s.cfg.CoalesceInterval-time.Since(lastEntries)))
-			}
+			entries.want()
 		case <-s.loaded:
-			if !loadsSoon {
-				loadsSoon = true
-				loads.Reset(max(0, s.cfg.LoadsInterval-time.Since(lastLoads)))
-			}
-		case <-entries.C:
+			loads.want()
+		case <-entries.timer.C:
 			now := time.Now()
-			entriesSoon, lastEntries = false, now
 			s.table.Together(func() {
-				if loadsSoon && now.Sub(lastLoads) >= s.cfg.LoadsInterval {
+				if loads.due(now) {
 					publishLoads(now)
 				}
-				s.publishEntries(&batch, now)
+				publishEntries(now)
 			})
 		case <-s.urgent:
 			s.publishFleet(&batch, time.Now())
 		case now := <-plans.C:
 			s.planHomes(now)
-		case <-loads.C:
+		case <-loads.timer.C:
 			now := time.Now()
 			s.table.Together(func() {
 				publishLoads(now)
-				if entriesSoon && now.Sub(lastEntries) >= s.cfg.CoalesceInterval {
-					entriesSoon, lastEntries = false, now
-					entries.Stop()
-					s.publishEntries(&batch, now)
+				if entries.due(now) {
+					publishEntries(now)
 				}
 			})
 		case now := <-slow.C:
@@ -82,6 +73,26 @@ func (s *Service) publishLoop(ctx context.Context) {
 		}
 	}
 }
+
+// paced is something that is done when it is wanted, but at most once in a time.
+type paced struct {
+	every time.Duration
+	timer *time.Timer
+	last  time.Time
+	soon  bool // the timer runs for it
+}
+
+func (p *paced) want() {
+	if !p.soon {
+		p.soon = true
+		p.timer.Reset(max(0, p.every-time.Since(p.last)))
+	}
+}
+
+// due tells whether it is wanted and may be done now.
+func (p *paced) due(now time.Time) bool { return p.soon && now.Sub(p.last) >= p.every }
+
+func (p *paced) done(now time.Time) { p.soon, p.last = false, now }
 
 func (s *Service) publishEntries(batch *publish.Batch, now time.Time) {
 	batch.Reset()
