@@ -38,21 +38,8 @@ func (x *LRU) Touch(blocks []BlockHash) {
 			if x.resident == x.capacity {
 				x.evict()
 			}
-			x.enlist(blocks[len(blocks)-1], again)
+			x.append(x.add(blocks[len(blocks)-1], 0), again)
 		}
 		blocks = blocks[:len(blocks)-n]
 	}
-}
-
-// enlist enters a block that is evicted last, behind that which follows it in the chain if again.
-func (x *LRU) enlist(h BlockHash, again bool) {
-	if again && x.tail != none {
-		if t := &x.all[x.tail]; t.first == h+1 && chunkOf(t.first) == chunkOf(h) {
-			t.first--
-			t.n++
-			x.resident++
-			return
-		}
-	}
-	x.link(x.add(h, 0), x.tail, none)
 }

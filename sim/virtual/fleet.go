@@ -174,7 +174,7 @@ func Run(cfg Config) (*Fleet, error) {
 	}
 	cfg.Faults = slices.Clone(cfg.Faults) // the word of a death is added
 	f := &Fleet{
-		cfg: cfg, seed: cfg.Seed, books: &books{}, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
+		cfg: cfg, seed: cfg.Seed, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
 		index: newIndex(cfg.Delays, rand.New(rand.NewPCG(cfg.Seed, 4))),
 		live:  map[uint64]*Request{}, generations: make([]uint32, cfg.Workers),
 	}
@@ -194,6 +194,7 @@ func Run(cfg Config) (*Fleet, error) {
 	for g := range cfg.Gateways {
 		f.gateways = append(f.gateways, newGateway(f, g, cfg.Policy))
 	}
+	f.books = f.takeBooks() // nothing
 	f.rule = cfg.Rule(f)
 	_, f.learns = f.rule.(routeRule)
 	if f.learns && cfg.Policy.Name == policy.Cost {

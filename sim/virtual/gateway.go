@@ -93,22 +93,11 @@ type books struct {
 
 // others is what gateways but g have at worker i.
 func (b *books) others(g, i int) (out book) {
-	if len(b.total) == 0 {
-		return book{}
-	}
 	total, own := &b.total[i], &b.own[g*len(b.total)+i]
 	return book{
 		inFlight: max(0, total.inFlight-own.inFlight), uncached: max(0, total.uncached-own.uncached),
 		recent: max(0, total.recent-own.recent),
 	}
-}
-
-// inFlight is how many requests all gateways have at worker i.
-func (b *books) inFlight(i int) int {
-	if len(b.total) == 0 {
-		return 0
-	}
-	return b.total[i].inFlight
 }
 
 func newGateway(f *Fleet, index int, rule policy.Policy) *Gateway {

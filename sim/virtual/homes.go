@@ -18,7 +18,7 @@ func (f *Fleet) plan() {
 	var workers []homes.Worker
 	for i, w := range f.workers {
 		if w.up {
-			workers = append(workers, homes.Worker{Ref: refOf(i), InFlight: f.books.inFlight(i)})
+			workers = append(workers, homes.Worker{Ref: refOf(i), InFlight: f.books.total[i].inFlight})
 		}
 	}
 	var out []route.Home
