@@ -175,7 +175,7 @@ func (u *upload) Close() error { return nil }
 // client that waits for a 100 is told at once.
 func (x *exchange) skipBody() {
 	x.mu.Lock()
-	skip := x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded && x.bodyErr == nil && x.upload == nil &&
+	skip := x.bodyRemains() && x.bodyErr == nil && x.upload == nil &&
 		x.r.ContentLength <= skipBytes && x.r.Header.Get("Expect") == ""
 	x.mu.Unlock()
 	if !skip {
@@ -190,6 +190,12 @@ func (x *exchange) skipBody() {
 	x.mu.Unlock()
 }
 
+// bodyRemains tells whether more of the body may come on a connection that serves one
+// request at a time. Requires mu.
+func (x *exchange) bodyRemains() bool {
+	return x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded
+}
+
 // answering is called before response headers go to the client. Where its body
 // hasn't ended, the connection must: what is left of the body would be read as
 // the next request. And in a drain: an informational answer has taken with it what
@@ -197,7 +203,7 @@ func (x *exchange) skipBody() {
 func (x *exchange) answering() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.g.draining.Load() || x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded {
+	if x.g.draining.Load() || x.bodyRemains() {
 		x.w.Header().Set("Connection", "close")
 	}
 }
@@ -211,7 +217,7 @@ func (x *exchange) endBody() {
 	x.mu.Lock()
 	uploads := x.upload != nil
 	x.upload = nil
-	rest := x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.bodyEnded
+	rest := x.bodyRemains()
 	x.mu.Unlock()
 	if !rest {
 		return

@@ -262,16 +262,7 @@ func TestWhateverChangesNothingIsLostOrTwice(t *testing.T) {
 			return v
 		}
 		some := func(is func(*player) bool) *player {
-			var found []*player
-			for _, r := range w.players {
-				if !r.over && !r.vm.dead && is(r) {
-					found = append(found, r)
-				}
-			}
-			if len(found) == 0 {
-				return nil
-			}
-			return rapid.SampledFrom(found).Draw(t, "request")
+			return anyOf(t, w.players, func(r *player) bool { return !r.over && !r.vm.dead && is(r) })
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) { w.counts(t) },

@@ -215,6 +215,20 @@ func (g *gateway) cell() PoolUse {
 	return u
 }
 
+// anyOf draws one of those that are so, nil for none.
+func anyOf[T any](t *rapid.T, all []*T, is func(*T) bool) *T {
+	var found []*T
+	for _, r := range all {
+		if is(r) {
+			found = append(found, r)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(found).Draw(t, "request")
+}
+
 // TestWhateverComesTheLimitsHoldAndTheBestWaiterIsNext plays requests of three
 // tenants and classes in four VMs, leases that grow and shrink, and VMs that die.
 func TestWhateverComesTheLimitsHoldAndTheBestWaiterIsNext(t *testing.T) {
@@ -237,16 +251,7 @@ func TestWhateverComesTheLimitsHoldAndTheBestWaiterIsNext(t *testing.T) {
 			}
 		}
 		some := func(t *rapid.T, is func(*request) bool) *request {
-			var found []*request
-			for _, r := range g.requests {
-				if !r.over && !r.vm.dead && is(r) {
-					found = append(found, r)
-				}
-			}
-			if len(found) == 0 {
-				return nil
-			}
-			return rapid.SampledFrom(found).Draw(t, "request")
+			return anyOf(t, g.requests, func(r *request) bool { return !r.over && !r.vm.dead && is(r) })
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"arrive": func(t *rapid.T) {

@@ -108,22 +108,23 @@ func (c *Courier) worthTelling(now int64) bool {
 // Hurry sends a batch as soon as may be: a request has begun to wait for what
 // control may grant.
 func (c *Courier) Hurry(now int64) {
-	if !c.lease.held {
-		return
+	if c.lease.held {
+		c.batch.sooner = leastInterval
+		c.hasten(now)
 	}
-	c.lease.looked = false
-	c.batch.sooner = leastInterval
-	c.startBatch(now)
-	c.pace(now)
 }
 
 // News sends a batch as soon as may be: a VM has told of dispatches.
 func (c *Courier) News(now int64) {
-	if !c.lease.held {
-		return
+	if c.lease.held {
+		c.batch.news = true
+		c.hasten(now)
 	}
+}
+
+// hasten starts a batch now, or has the tick come when it may be.
+func (c *Courier) hasten(now int64) {
 	c.lease.looked = false
-	c.batch.news = true
 	c.startBatch(now)
 	c.pace(now)
 }

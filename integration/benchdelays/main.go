@@ -206,52 +206,41 @@ func (r *rig) busy(ctx context.Context, rate float64, f func() error) error {
 // report gives an engine something to do that no gateway knows of, and waits until its load says so.
 // It returns the time from the look that found it.
 func (r *rig) report(ctx context.Context, i int) (took float64, err error) {
-	host := r.gateways[1].Host()
-	if _, err := until(ctx, "an idle fleet", time.Now(), func() bool { return running(host) == 0 }); err != nil {
-		return 0, err
-	}
-	if err := anyMoment(ctx); err != nil {
-		return 0, err
-	}
-	working, stop := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	began := time.Now()
-	go func() {
-		done <- ask(working, "http://"+r.fleet.Addresses()[0], fresh(1_000_000+i, shortPrompt), 4000)
-	}()
-	_, err = until(ctx, "the report of a request", began, func() bool { return running(host) > 0 })
-	arrived := time.Now()
-	stop()
-	if asked := <-done; asked != nil && !errors.Is(asked, context.Canceled) {
-		return 0, asked
-	}
+	began, took, err := r.shows(ctx, "http://"+r.fleet.Addresses()[0], fresh(1_000_000+i, shortPrompt), running)
 	if err != nil {
 		return 0, err
 	}
-	return r.looks.before(arrived, began), nil
+	return r.looks.before(began.Add(time.Duration(took*float64(time.Millisecond))), began), nil
 }
 
 // books sends a request through the first gateway, and waits until the second knows that the worker
 // has one more.
 func (r *rig) books(ctx context.Context, i int) (took float64, err error) {
+	_, took, err = r.shows(ctx, r.gateways[0].URL(), fresh(2_000_000+i, shortPrompt), inFlight)
+	return took, err
+}
+
+// shows sends a request of long duration in an idle fleet, and waits until what the second gateway
+// counts isn't 0 any more.
+func (r *rig) shows(ctx context.Context, url, prompt string, count func(*hostsim.Host) int) (began time.Time, took float64, err error) {
 	host := r.gateways[1].Host()
-	if _, err := until(ctx, "an idle fleet", time.Now(), func() bool { return inFlight(host) == 0 }); err != nil {
-		return 0, err
+	if _, err := until(ctx, "an idle fleet", time.Now(), func() bool { return count(host) == 0 }); err != nil {
+		return began, 0, err
 	}
 	if err := anyMoment(ctx); err != nil {
-		return 0, err
+		return began, 0, err
 	}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	began := time.Now()
-	go func() { done <- ask(working, r.gateways[0].URL(), fresh(2_000_000+i, shortPrompt), 4000) }()
-	took, err = until(ctx, "a gateway's request in flight", began, func() bool { return inFlight(host) > 0 })
+	began = time.Now()
+	go func() { done <- ask(working, url, prompt, 4000) }()
+	took, err = until(ctx, "word of a request", began, func() bool { return count(host) > 0 })
 	stop()
 	if asked := <-done; asked != nil && !errors.Is(asked, context.Canceled) {
-		return 0, asked
+		return began, 0, asked
 	}
-	return took, err
+	return began, took, err
 }
 
 // In sentences of some 30 bytes.
