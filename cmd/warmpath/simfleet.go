@@ -250,8 +250,22 @@ func printComparison(out io.Writer, c *virtual.Comparison) {
 			100*p.Goodput, p.BusyCoV, p.RequestCoV, p.Refused+p.Failed)
 	}
 	_ = w.Flush() // the terminal's
+	printPreemptions(out, c)
 	printGroups(out, c)
 	fmt.Fprintf(out, "\none cache of the fleet's size would have had %.1f %% hits with the requests as they came under %s\n", 100*c.Policies[c.Order[0]].PooledHitRate, c.Order[0])
+}
+
+// printPreemptions shows where caches were too small for what ran.
+func printPreemptions(out io.Writer, c *virtual.Comparison) {
+	var by []string
+	for _, name := range c.Order {
+		if n := c.Policies[name].Counts; n.Preemptions > 0 {
+			by = append(by, fmt.Sprintf("%s %d (%d tokens computed again)", name, n.Preemptions, n.RecomputedTokens))
+		}
+	}
+	if len(by) > 0 {
+		fmt.Fprintf(out, "\npreemptions for want of cache blocks, of all runs: %s\n", strings.Join(by, ", "))
+	}
 }
 
 // printGroups shows the parts of a mixed workload.

@@ -63,6 +63,9 @@ func newBlockPool(capacity int) *blockPool {
 // inUse counts the blocks that cannot be evicted.
 func (p *blockPool) inUse() int { return p.referenced + p.private }
 
+// free counts the blocks that can be taken, by evicting others if need be.
+func (p *blockPool) free() int { return p.capacity - p.inUse() }
+
 // match counts the leading hashes that are resident, and how many of those
 // nobody references.
 func (p *blockPool) match(hashes []BlockHash) (matched, idle int) {
@@ -101,8 +104,7 @@ func (p *blockPool) take(at int32, hashes []BlockHash) int {
 	return n
 }
 
-// takePrivate takes n blocks for a request to fill, evicting as needed. The
-// caller has reserved them, so there is always something to evict.
+// takePrivate takes n free blocks for a request to fill, evicting as needed.
 func (p *blockPool) takePrivate(n int) {
 	for range n {
 		if p.resident+p.private == p.capacity {

@@ -3,25 +3,34 @@
 //
 // A request travels through it so: Submit puts it into the queue or refuses
 // it. At the start of a step, while the batch has a place, the step's token
-// budget is not spent and the blocks of its whole life can be reserved, the
+// budget is not spent and there is room for all blocks of its prompt, the
 // oldest waiting request is admitted; the leading full blocks that are
 // resident are a hit and the rest of the prompt is computed in chunks. The
 // step that computes the last prompt token yields the first output token;
 // every later step one more. When the last token is out its blocks are
 // released, but stay resident until the space is needed.
 //
+// Blocks are taken as chunks and tokens need them. When there is none for a
+// running request, the one that was admitted last is preempted: its blocks are
+// released, and it waits again, before all others, for room for its prompt and
+// what it has generated. That is then computed anew but for what is still
+// resident. In such a step nobody is admitted. The oldest running request thus
+// always goes on.
+//
+// This is what vLLM's V1 scheduler does (0.32, v1/core/sched/scheduler.py and
+// kv_cache_manager.py) with first come first served, no watermark and
+// scheduler_reserve_full_isl, its defaults. package calibration in integration
+// holds the two together.
+//
 // Time only moves through the arguments. Between two calls nothing happens:
 // Advance runs every step that ended by now, so an engine may be driven by a
 // virtual clock event by event or by a timer that is late, with equal results.
-//
-// One simplification against vLLM: admission reserves all blocks a request can
-// ever need (prompt and the whole answer, as TGI does), so nothing is ever
-// preempted.
 package engine
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -71,9 +80,10 @@ type Event struct {
 	At time.Duration
 	// Generated counts the output tokens so far.
 	Generated int
-	// CachedTokens of the prompt were found in the cache.
+	// CachedTokens of the prompt were found in the cache when the request was
+	// first admitted. What it finds again after a preemption isn't counted.
 	CachedTokens int
-	// Queued is the time from Submit to admission.
+	// Queued is the time from Submit to the first admission.
 	Queued time.Duration
 }
 
@@ -82,10 +92,9 @@ type Engine struct {
 	params Params
 	pool   *blockPool
 
-	now      time.Duration // latest time seen
-	waiting  []*sequence   // oldest first
-	running  []*sequence   // in order of admission
-	reserved int           // blocks promised to running requests and not taken yet
+	now     time.Duration // latest time seen
+	waiting []*sequence   // preempted ones, then oldest first
+	running []*sequence   // in order of admission
 
 	step     step
 	changed  bool // the batch or queue changed during the step
@@ -96,7 +105,7 @@ type Engine struct {
 }
 
 // A step in progress. Runs of steps that only decode are counted, not worked
-// through, until one of them yields an event.
+// through, until one of them yields an event or memory may run out after it.
 type step struct {
 	active     bool
 	end        time.Duration
@@ -111,17 +120,24 @@ type sequence struct {
 	Request
 	submitted time.Duration
 	queued    time.Duration
-	cached    int // prompt tokens found in the cache
-	computed  int // prompt tokens in the cache or computed
-	chunk     int // prompt tokens being computed in this step
+	cached    int // prompt tokens found in the cache, at first
+	computed  int // tokens in the cache or computed
+	chunk     int // tokens being computed in this step
 	generated int
 	published int // blocks with a hash, referenced
 	private   int // blocks being filled
-	promised  int // blocks reserved and not taken
 	nextEvent int // generated tokens at which the next event is due
+	preempted int // how often
+	reached   int // tokens that were computed before a preemption
 }
 
-func (s *sequence) decoding() bool { return s.computed == s.PromptTokens && s.chunk == 0 }
+// known counts the tokens of prompt and answer so far. The newest generated
+// one is sampled but not fed back yet: its KV is what the next step computes.
+func (s *sequence) known() int { return s.PromptTokens + s.generated }
+
+// decoding tells whether the request's next step gives it a token and computes
+// nothing but the one before.
+func (s *sequence) decoding() bool { return s.generated > 0 && s.computed+1 == s.known() }
 
 // New returns an idle engine with an empty cache.
 func New(p Params) (*Engine, error) {
@@ -164,9 +180,10 @@ func (e *Engine) Submit(now time.Duration, r Request) error {
 
 // blocksNeeded is the most blocks the request ever holds. The last token is
 // sampled but never fed back, so its KV is not computed.
-func (r *Request) blocksNeeded() int {
-	return (r.PromptTokens + max(r.OutputTokens-1, 0) + BlockTokens - 1) / BlockTokens
-}
+func (r *Request) blocksNeeded() int { return blocksFor(r.PromptTokens + max(r.OutputTokens-1, 0)) }
+
+// blocksFor counts the blocks that have a place for so many tokens.
+func blocksFor(tokens int) int { return (tokens + BlockTokens - 1) / BlockTokens }
 
 // Advance runs all steps that end by now and returns what happened since the
 // last call, in order. The slice is reused by the next call.
@@ -245,43 +262,40 @@ func (e *Engine) run(now time.Duration) {
 	}
 }
 
-// beginStep plans the step that starts at start: one token for each decoding
-// request, then prefill chunks in order of admission, then new requests.
+// beginStep plans the step that starts at start: first those that run, in order
+// of admission, then new requests, unless somebody had to be preempted.
 func (e *Engine) beginStep(start time.Duration) {
 	st := &e.step
 	*st = step{}
 	e.changed = false
 	budget := e.params.StepTokens
-	for _, s := range e.running {
-		if s.decoding() {
-			st.decoding++
-			st.load.kvTokens += int64(s.PromptTokens + s.generated)
-			until := s.nextEvent - s.generated
-			if st.untilEvent == 0 || until < st.untilEvent {
-				st.untilEvent = until
-			}
-			budget--
+	preempted := false
+	for i := 0; i < len(e.running) && budget > 0; i++ {
+		s := e.running[i]
+		chunk := e.chunk(s, budget)
+		for more := s.missing(s.computed + chunk); more > e.pool.free() && i < len(e.running); {
+			e.preemptLast(start)
+			preempted = true
+		}
+		if i < len(e.running) { // else it was preempted itself
+			budget -= e.plan(s, chunk)
 		}
 	}
-	for _, s := range e.running {
-		if s.computed < s.PromptTokens {
-			budget -= e.planChunk(s, budget)
-		}
-	}
-	for budget > 0 && len(e.waiting) > 0 && len(e.running) < e.params.MaxRunning {
+	for !preempted && budget > 0 && len(e.waiting) > 0 && len(e.running) < e.params.MaxRunning {
 		s := e.waiting[0]
-		if !e.admit(s) {
+		if !e.admit(s, start) {
 			break
 		}
 		e.waiting[0] = nil
 		e.waiting = e.waiting[1:]
-		s.queued = start - s.submitted
 		e.running = append(e.running, s)
-		budget -= e.planChunk(s, budget)
+		budget -= e.plan(s, e.chunk(s, budget))
 	}
-	st.load.requests = len(e.running)
-	if len(e.running) == 0 {
+	if st.load.requests == 0 {
 		return
+	}
+	if st.load.prefillTokens == 0 {
+		st.untilEvent = min(st.untilEvent, e.stepsOfMemory(st.untilEvent))
 	}
 	took := e.params.stepTime(st.load)
 	st.active = true
@@ -291,45 +305,96 @@ func (e *Engine) beginStep(start time.Duration) {
 	e.counters.Work += took - e.params.StepBase
 }
 
-// admit reserves all blocks of a request, if there are enough.
-func (e *Engine) admit(s *sequence) bool {
+// chunk is how many tokens of a request the step may compute.
+func (e *Engine) chunk(s *sequence, budget int) int { return min(budget, s.known()-s.computed) }
+
+// plan makes a chunk of a request part of the step. There is room for it.
+func (e *Engine) plan(s *sequence, chunk int) int {
+	st := &e.step
+	st.load.requests++
+	if s.decoding() {
+		st.decoding++
+		st.load.kvTokens += int64(s.known())
+		if until := s.nextEvent - s.generated; st.untilEvent == 0 || until < st.untilEvent {
+			st.untilEvent = until
+		}
+	} else {
+		st.load.prefillTokens += int64(chunk)
+		st.load.prefillPairs += pairs(s.computed, chunk)
+	}
+	s.chunk = chunk
+	e.hold(s, s.computed+chunk)
+	return chunk
+}
+
+// stepsOfMemory is how many steps like this one, this one included and at most
+// so many, certainly find the blocks that they need.
+func (e *Engine) stepsOfMemory(most int) int {
+	free := e.pool.free()
+	if len(e.running)*blocksFor(most) <= free {
+		return most
+	}
+	var by [BlockTokens]int // requests by the tokens that their last block still has a place for
+	for _, s := range e.running {
+		by[(s.published+s.private)*BlockTokens-s.known()]++
+	}
+	for n := 1; n < most; n++ { // the next step takes the blocks of those without a place
+		if free -= by[(n-1)%BlockTokens]; free < 0 {
+			return n
+		}
+	}
+	return most
+}
+
+// preemptLast lets the request that was admitted last wait again.
+func (e *Engine) preemptLast(now time.Duration) {
+	last := len(e.running) - 1
+	s := e.running[last]
+	e.running[last] = nil
+	e.running = e.running[:last]
+	e.pool.now = now
+	e.pool.release(s.Blocks[:s.published], s.private)
+	s.reached = max(s.reached, s.computed)
+	s.published, s.private, s.computed = 0, 0, 0
+	s.preempted++
+	e.counters.Preemptions++
+	e.waiting = slices.Insert(e.waiting, 0, s)
+}
+
+// admit takes what is resident of a request, if all that is known of it has a
+// place. Blocks for the rest of it are taken later, and may be gone by then.
+func (e *Engine) admit(s *sequence, now time.Duration) bool {
 	matched, idle := 0, 0
 	if s.Blocks != nil {
-		matched, idle = e.pool.match(s.Blocks[:(s.PromptTokens-1)/BlockTokens])
+		matched, idle = e.pool.match(s.Blocks[:(s.known()-1)/BlockTokens])
 	}
-	need := s.blocksNeeded() - matched
-	if e.pool.inUse()+e.reserved+idle+need > e.pool.capacity {
+	if idle+blocksFor(s.known())-matched > e.pool.free() {
 		return false
 	}
 	e.pool.reference(s.Blocks[:matched])
 	s.published = matched
-	s.cached = matched * BlockTokens
-	s.computed = s.cached
-	s.promised = need
-	e.reserved += need
+	s.computed = matched * BlockTokens
+	if s.preempted > 0 {
+		e.counters.ResumedQueriedTokens += uint64(s.known())
+		e.counters.ResumedHitTokens += uint64(s.computed)
+		return true
+	}
+	s.cached = s.computed
+	s.queued = now - s.submitted
 	e.counters.QueriedTokens += uint64(s.PromptTokens)
 	e.counters.HitTokens += uint64(s.cached)
 	return true
 }
 
-func (e *Engine) planChunk(s *sequence, budget int) int {
-	s.chunk = max(0, min(budget, s.PromptTokens-s.computed))
-	if s.chunk > 0 {
-		e.step.load.prefillTokens += int64(s.chunk)
-		e.step.load.prefillPairs += pairs(s.computed, s.chunk)
-		e.hold(s, s.computed+s.chunk)
-	}
-	return s.chunk
-}
+// missing counts the blocks that a request doesn't hold yet of those for so
+// many tokens.
+func (s *sequence) missing(tokens int) int { return blocksFor(tokens) - s.published - s.private }
 
 // hold takes blocks so that tokens tokens of the request have a place.
 func (e *Engine) hold(s *sequence, tokens int) {
-	more := (tokens+BlockTokens-1)/BlockTokens - s.published - s.private
-	if more > 0 {
+	if more := s.missing(tokens); more > 0 {
 		e.pool.takePrivate(more)
 		s.private += more
-		s.promised -= more
-		e.reserved -= more
 	}
 }
 
@@ -345,49 +410,46 @@ func (e *Engine) publish(s *sequence, tokens int) {
 	}
 }
 
-// applyRepeats gives the decoding requests the tokens of the counted steps.
+// applyRepeats gives the decoding requests the tokens of the counted steps, and
+// the blocks that the present one needs.
 func (e *Engine) applyRepeats() {
 	st := &e.step
 	if st.repeats == 0 {
 		return
 	}
 	for _, s := range e.running {
-		if s.decoding() {
-			e.decode(s, st.repeats)
-		}
+		s.generated += st.repeats
+		s.computed += st.repeats
+		e.hold(s, s.known())
+		e.publish(s, s.computed)
 	}
+	e.counters.GeneratedTokens += uint64(st.repeats * len(e.running))
 	st.untilEvent -= st.repeats
 	st.repeats = 0
-}
-
-// decode adds n output tokens; the KV of all but the newest is computed.
-func (e *Engine) decode(s *sequence, n int) {
-	s.generated += n
-	e.counters.GeneratedTokens += uint64(n)
-	tokens := s.PromptTokens + s.generated - 1
-	e.hold(s, tokens)
-	e.publish(s, tokens)
 }
 
 func (e *Engine) endStep() {
 	e.applyRepeats()
 	kept := e.running[:0]
 	for _, s := range e.running {
-		switch {
-		case s.chunk > 0:
-			s.computed += s.chunk
-			e.counters.ComputedTokens += uint64(s.chunk)
-			s.chunk = 0
-			e.publish(s, s.computed)
-			if s.computed == s.PromptTokens && s.OutputTokens > 0 {
-				s.generated = 1
-				s.nextEvent = 1
-				e.counters.GeneratedTokens++
-			}
-		case s.computed == s.PromptTokens:
-			e.decode(s, 1)
+		if s.chunk == 0 { // left no token of the step
+			kept = append(kept, s)
+			continue
 		}
-		if s.computed == s.PromptTokens && s.generated == s.OutputTokens {
+		if !s.decoding() {
+			to := s.computed + s.chunk
+			e.counters.RecomputedTokens += uint64(max(0, min(to, s.reached)-s.computed))
+			e.counters.ComputedTokens += uint64(max(0, min(to, s.PromptTokens)-max(s.computed, s.reached)))
+		}
+		s.computed += s.chunk
+		s.chunk = 0
+		e.publish(s, s.computed)
+		if s.computed == s.known() && s.OutputTokens > 0 {
+			s.generated++
+			e.counters.GeneratedTokens++
+			s.nextEvent = max(s.nextEvent, 1)
+		}
+		if s.computed >= s.PromptTokens && s.generated == s.OutputTokens {
 			e.emit(s, Finished)
 			e.release(s)
 			e.counters.Finished++
@@ -424,7 +486,6 @@ func (e *Engine) release(s *sequence) {
 		e.pool.now = min(e.now, e.step.end)
 	}
 	e.pool.release(s.Blocks[:s.published], s.private)
-	e.reserved -= s.promised
 }
 
 func (e *Engine) newSequence() *sequence {

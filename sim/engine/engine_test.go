@@ -53,14 +53,11 @@ func (e *Engine) check(t interface{ Fatalf(string, ...any) }) {
 	if used := e.pool.resident + e.pool.private; used > e.pool.capacity {
 		t.Fatalf("%d blocks used of %d", used, e.pool.capacity)
 	}
-	if promised := e.pool.inUse() + e.reserved; promised > e.pool.capacity {
-		t.Fatalf("%d blocks promised of %d", promised, e.pool.capacity)
-	}
 	if n := len(slices.Collect(e.Resident())); n != e.pool.resident {
 		t.Fatalf("%d blocks in runs, %d resident", n, e.pool.resident)
 	}
-	if len(e.running) == 0 && (e.pool.inUse() != 0 || e.reserved != 0) {
-		t.Fatalf("idle engine holds %d blocks and reserves %d", e.pool.inUse(), e.reserved)
+	if len(e.running) == 0 && e.pool.inUse() != 0 {
+		t.Fatalf("idle engine holds %d blocks", e.pool.inUse())
 	}
 }
 
@@ -412,7 +409,9 @@ func play(t *rapid.T, p Params, ops []operation, tick time.Duration) ([]Event, *
 	if s.Running+s.Waiting+s.BlocksInUse+s.UncomputedTokens != 0 {
 		t.Fatalf("not empty at the end: %+v", s)
 	}
-	if cancelled == 0 && s.QueriedTokens != s.HitTokens+s.ComputedTokens {
+	// What a preempted request finds may be what others have computed meanwhile.
+	missing := int(s.QueriedTokens) - int(s.HitTokens+s.ComputedTokens)
+	if cancelled == 0 && (missing < 0 || missing > int(s.ResumedHitTokens)) || (s.Preemptions == 0) != (s.RecomputedTokens+s.ResumedQueriedTokens == 0) && cancelled == 0 {
 		t.Fatalf("prompt tokens are not conserved: %+v", s.Counters)
 	}
 	return all, e

@@ -10,15 +10,22 @@ import (
 type Counters struct {
 	QueriedTokens   uint64 // prompt tokens of admitted requests
 	HitTokens       uint64 // of those, found in the cache
-	ComputedTokens  uint64 // prompt tokens computed
+	ComputedTokens  uint64 // prompt tokens computed, for the first time
 	GeneratedTokens uint64
-	Finished        uint64
-	Cancelled       uint64
-	Refused         uint64
-	Evictions       uint64 // blocks
-	Steps           uint64
-	Busy            time.Duration // sum of all steps begun
-	Work            time.Duration // of that what requests cost: all but the steps' fixed part
+	// Preemptions count how often a running request had to give its blocks away.
+	// What it was admitted with again is not part of the hits above, as it isn't in
+	// vLLM's metrics (PrefixCacheStats.preempted_queries and preempted_hits).
+	Preemptions          uint64
+	RecomputedTokens     uint64 // tokens computed again, of prompt and answer
+	ResumedQueriedTokens uint64 // tokens known of requests that were admitted again
+	ResumedHitTokens     uint64 // of those, found in the cache
+	Finished             uint64
+	Cancelled            uint64
+	Refused              uint64
+	Evictions            uint64 // blocks
+	Steps                uint64
+	Busy                 time.Duration // sum of all steps begun
+	Work                 time.Duration // of that what requests cost: all but the steps' fixed part
 }
 
 // Stats are the engine's state at one time.
@@ -33,7 +40,8 @@ type Stats struct {
 	CapacityBlocks int
 	privateBlocks  int
 	// UncomputedTokens are prompt tokens of running and waiting requests that
-	// are still to be computed, hits of waiting ones not yet taken off.
+	// are still to be computed, hits of waiting ones not yet taken off. What a
+	// preempted request has generated is among them.
 	UncomputedTokens int
 	// TailIdle is how long the block that would be evicted next has not been
 	// used; 0 while nothing can be evicted or there is room.
@@ -61,10 +69,12 @@ func (e *Engine) Stats(now time.Duration) Stats {
 	}
 	s.Evictions = e.pool.evictions
 	for _, q := range e.running {
-		s.UncomputedTokens += q.PromptTokens - q.computed
+		if !q.decoding() {
+			s.UncomputedTokens += q.known() - q.computed
+		}
 	}
 	for _, q := range e.waiting {
-		s.UncomputedTokens += q.PromptTokens
+		s.UncomputedTokens += q.known()
 	}
 	if e.pool.head != none && e.pool.resident+e.pool.private == e.pool.capacity {
 		s.TailIdle = max(now-e.pool.all[e.pool.head].released, 1)

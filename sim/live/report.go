@@ -49,7 +49,7 @@ func (w *Worker) serveMetrics(rw http.ResponseWriter) {
 	metric("gauge", "vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", labels, s.KVUsage())
 	metric("counter", "vllm:prefix_cache_queries_total", "Prefix cache queries, in number of queried tokens.", labels, float64(s.QueriedTokens))
 	metric("counter", "vllm:prefix_cache_hits_total", "Prefix cache hits, in number of cached tokens.", labels, float64(s.HitTokens))
-	metric("counter", "vllm:num_preemptions_total", "Cumulative number of preemptions from the engine.", labels, 0)
+	metric("counter", "vllm:num_preemptions_total", "Cumulative number of preemptions from the engine.", labels, float64(s.Preemptions))
 	metric("counter", "vllm:prompt_tokens_total", "Number of prefill tokens processed.", labels, float64(s.QueriedTokens))
 	metric("counter", "vllm:generation_tokens_total", "Number of generation tokens processed.", labels, float64(s.GeneratedTokens))
 	fmt.Fprintf(&b, "# HELP vllm:request_success_total Count of successfully processed requests.\n# TYPE vllm:request_success_total counter\n")

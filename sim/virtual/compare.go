@@ -186,6 +186,8 @@ func sum(runs []*Result) *Summed {
 		out.Counts.Refused += r.Counts.Refused
 		out.Counts.Failed += r.Counts.Failed
 		out.Counts.Open += r.Counts.Open
+		out.Counts.Preemptions += r.Counts.Preemptions
+		out.Counts.RecomputedTokens += r.Counts.RecomputedTokens
 		for name, t := range r.ByTier {
 			o := out.ByTier[name]
 			if o == nil {

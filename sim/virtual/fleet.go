@@ -134,6 +134,10 @@ type Counts struct {
 	Refused  int `json:"refused"`
 	Failed   int `json:"failed"`
 	Open     int `json:"open,omitempty"` // on their way when the run was given up
+	// Preemptions are how often engines took a running request's blocks for another, and
+	// RecomputedTokens what had to be computed again for it.
+	Preemptions      int `json:"preemptions,omitempty"`
+	RecomputedTokens int `json:"recomputed_tokens,omitempty"`
 }
 
 type worker struct {
@@ -575,7 +579,9 @@ func (f *Fleet) fault(x Fault) {
 func (f *Fleet) die(i int) {
 	w := f.workers[i]
 	f.advance(i) // what it had answered until now was received
-	w.busy, w.engine, w.up, w.due = w.worked(f.now), nil, false, 0
+	w.busy = w.worked(f.now)
+	f.counts.take(w.engine.Stats(f.now))
+	w.engine, w.up, w.due = nil, false, 0
 	w.lost++
 	known := f.now + time.Second
 	if f.now == 0 {
@@ -645,7 +651,21 @@ func (f *Fleet) Busy() []time.Duration {
 }
 
 // Counts tells what became of the requests.
-func (f *Fleet) Counts() Counts { return f.counts }
+func (f *Fleet) Counts() Counts {
+	c := f.counts
+	for _, w := range f.workers {
+		if w.engine != nil {
+			c.take(w.engine.Stats(f.now))
+		}
+	}
+	return c
+}
+
+// take adds what an engine did.
+func (c *Counts) take(s engine.Stats) {
+	c.Preemptions += int(s.Preemptions)
+	c.RecomputedTokens += int(s.RecomputedTokens)
+}
 
 // Saturated tells whether the run was given up because its queue only grew.
 func (f *Fleet) Saturated() bool { return f.saturated }
