@@ -16,10 +16,9 @@ import (
 	"github.com/warmpath/warmpath/shared/route"
 )
 
-// lookupBudget bounds the pages one lookup may get, 3 to 4 us each. A prompt
-// that nobody holds costs them all: 48 are 50 us more at 16 KB and find no more
-// in the demo. Turn ends come first; a schedule that is longer is searched in
-// strides, then between the two that matter.
+// lookupBudget bounds the pages one lookup may get, 3 to 4 us each. Turn ends
+// come first; a schedule that is longer is searched in strides, then where those
+// say: a prompt of 16 KB that nobody holds costs 14.
 const lookupBudget = 24
 
 // routeBody routes by the whole body of a held request.

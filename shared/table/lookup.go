@@ -77,8 +77,8 @@ const (
 // list the same workers, nothing between them is asked for.
 //
 // With a budget of at least the number of checkpoints the deepest present checkpoint is always
-// found. With less, a long search is strided, so that a short shared prefix under a long new
-// text is still found.
+// found. With less, a long search is strided: a short shared prefix under a long new text is still
+// found, and a prompt that nobody has costs little more than half of the budget.
 func (l *Lookup) Find(cps []fingerprint.Checkpoint, get func(page uint32) Page, budget int, out []Match) []Match {
 	l.gets, l.deepest = 0, 0
 	if over := len(cps) - fingerprint.MaxCheckpoints; over > 0 {
@@ -174,18 +174,34 @@ func (l *Lookup) findDeepest() int {
 		}
 	}
 
-	// A budget that cannot pay for every position beyond best looks at every stride-th first, and
-	// keeps half for the positions between the find and the absent one beyond it.
+	// A budget that cannot pay for every position beyond best looks at every stride-th first.
 	if open := l.open(best); open > l.left && l.left > 1 {
-		stride := (open + l.left/2 - 1) / (l.left / 2)
-		for i := len(l.checkpoints) - 1; i > best; i -= stride {
-			if l.probe(i) == present {
-				best = l.deepestIn(i, min(i+stride, len(l.checkpoints)))
-				break
-			}
-		}
+		return l.findStriding(best, (open+l.left/2-1)/(l.left/2))
 	}
 	return l.deepestIn(best, len(l.checkpoints))
+}
+
+// findStriding is findDeepest beyond index best by samples, stride apart. Whoever holds a checkpoint
+// holds all before it: where no sample is present, only what lies before the shallowest can be, and
+// a prompt that nobody has costs no more. From the deepest sample that is present, the search goes on
+// until all positions between two samples are absent: entries may be missing anywhere.
+func (l *Lookup) findStriding(best, stride int) int {
+	i := len(l.checkpoints) - 1
+	for i > best && l.probe(i) != present {
+		i -= stride
+	}
+	if i <= best {
+		return l.deepestIn(best, i+stride)
+	}
+	best = l.deepestIn(i, min(i+stride, len(l.checkpoints)))
+	for i += stride; i < len(l.checkpoints); i += stride {
+		deeper := l.deepestIn(best, min(i+stride, len(l.checkpoints)))
+		if deeper == best {
+			break
+		}
+		best = deeper
+	}
+	return best
 }
 
 // deepestIn returns the deepest present checkpoint in (low, high), or low.

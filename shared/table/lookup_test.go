@@ -275,6 +275,52 @@ func TestShortSharedPrefixUnderALongNewTextIsFoundWithASmallBudget(t *testing.T)
 	}
 }
 
+// A budget of 24 is what a request has, 30 to 60 checkpoints are prompts of 3,000 to 12,000 tokens.
+func TestAPrefixOfAnyLengthIsFoundWholeWithASmallBudget(t *testing.T) {
+	for n := 30; n <= 60; n++ {
+		cps := prompt(n, 10)
+		for held := range n + 1 {
+			x := newFixture(16)
+			for _, cp := range cps[:held] {
+				x.put(cp.Fingerprint, 7)
+			}
+			l := x.lookup()
+			var want []Match
+			if held > 0 {
+				want = []Match{{Ref: 7, Units: cps[held-1].End}}
+			}
+			if diff := cmp.Diff(want, l.Find(cps, x.get, 24, nil)); diff != "" {
+				t.Fatalf("%d of %d checkpoints are held (-want +got):\n%s", held, n, diff)
+			}
+			if held == 0 && l.Gets() > 17 {
+				t.Errorf("%d checkpoints that nobody has cost %d gets", n, l.Gets())
+			}
+		}
+	}
+}
+
+// Samples and what is between them may be missing, as events get lost: a tenth here.
+func TestMissingEntriesHideLittleFromASmallBudget(t *testing.T) {
+	held, found := uint32(0), uint32(0)
+	for seed := range uint64(400) {
+		cps := prompt(30+int(seed%70), 100+seed)
+		x := newFixture(16)
+		deepest := uint32(0)
+		for i, cp := range cps[:mix(seed)%uint64(len(cps))] {
+			if mix(seed*1000+uint64(i))%10 > 0 {
+				x.put(cp.Fingerprint, 7)
+				deepest = cp.End
+			}
+		}
+		l := x.lookup()
+		l.Find(cps, x.get, 24, nil)
+		held, found = held+deepest, found+l.Deepest()
+	}
+	if float64(found) < 0.995*float64(held) {
+		t.Errorf("%d units found of %d", found, held)
+	}
+}
+
 // The common case of a hot system prompt: its holders are found by bisection, not step by step.
 func TestHoldersOfASharedSystemPromptCostFewGets(t *testing.T) {
 	x := newFixture(16)
