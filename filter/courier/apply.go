@@ -162,13 +162,14 @@ func (c *Courier) applyUpdate(s *slice) {
 		if !c.applyPage() {
 			return
 		}
-		if s.spent() {
+		if s.spentAt(c.lease.clock) {
+			c.onTime()
 			return
 		}
 	}
 	c.meta.Version = u.header.To
 	u.drop()
-	c.writeMeta()
+	c.writeMeta() // looks at the clock behind the last page, too
 }
 
 // applyPage applies the changes at the position that belong to one page.
@@ -191,7 +192,7 @@ func (c *Courier) applyPage() bool {
 			u.at += 8
 		}
 	}
-	return c.writePage(index, page, cas, status)
+	return c.writePage(key, index, page, cas, status)
 }
 
 // fingerprint is that of the change at the position.
@@ -202,26 +203,26 @@ func (u *update) fingerprint() uint64 {
 	return binary.LittleEndian.Uint64(u.removes[u.at-len(u.puts):])
 }
 
-// readPage gets a page into the courier's own buffer, where it may be changed.
-// An absent or damaged page is an empty one. A page is checked whole the first
-// time this courier meets it; from then on nobody else writes it.
+// readPage gets a page to be changed. An absent or damaged one is empty. A page is checked whole the
+// first time this courier meets it; from then on nobody else writes it.
 func (c *Courier) readPage(key string, bits uint8, index uint32) (page table.Page, cas uint32, status abi.Status) {
 	value, cas, status := abi.SharedData(key, &c.value)
-	page = c.page[:]
 	if status == abi.OK && len(value) == table.PageBytes {
-		copy(page, value)
+		page = value
 		if c.known.has(bits, index) && fleet.IsPage(page, bits, index) ||
 			page.Check() == nil && page.Bits() == bits && page.Index() == index {
 			return page, cas, status
 		}
 		c.metrics.Inc(metrics.BadData, metrics.BadPage)
 	}
+	page = c.page[:]
 	page.Init(bits, index)
 	return page, cas, status
 }
 
-func (c *Courier) writePage(index uint32, page table.Page, cas uint32, status abi.Status) bool {
-	if !c.writeOver(c.fleet.Keys.PageView(page.Bits(), index), page, cas, status) {
+// writePage replaces a page; see replace.
+func (c *Courier) writePage(key string, index uint32, page table.Page, cas uint32, status abi.Status) bool {
+	if !c.replace(key, page, cas, status) {
 		return false
 	}
 	c.known.add(page.Bits(), index)

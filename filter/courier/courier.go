@@ -231,9 +231,12 @@ type slice struct {
 }
 
 // spent tells that the slice is over.
-func (s *slice) spent() bool {
+func (s *slice) spent() bool { return s.spentAt(abi.Now()) }
+
+// spentAt is spent at a time that was just looked at.
+func (s *slice) spentAt(now int64) bool {
 	s.pages++
-	return s.pages > slicePages || abi.Now()-s.began > int64(sliceTime)
+	return s.pages > slicePages || now-s.began > int64(sliceTime)
 }
 
 // writeMeta replaces the meta record. It answers false when the lease is lost.
@@ -251,6 +254,12 @@ func (c *Courier) write(key string, value []byte) bool {
 
 // writeOver is write for a value that the caller has just read.
 func (c *Courier) writeOver(key string, value []byte, cas uint32, read abi.Status) bool {
+	return c.replace(key, value, cas, read) && c.onTime()
+}
+
+// replace is writeOver without the look at the clock behind it: the next replace looks, or the caller
+// calls onTime before anything else.
+func (c *Courier) replace(key string, value []byte, cas uint32, read abi.Status) bool {
 	if read != abi.OK {
 		cas = createCAS
 	}
@@ -263,8 +272,13 @@ func (c *Courier) writeOver(key string, value []byte, cas uint32, read abi.Statu
 		c.lose()
 		return false
 	}
-	if now := abi.Now(); now > c.lease.expiry {
-		c.tellLate(now)
+	c.lease.wrote = true
+	return true
+}
+
+// onTime tells whether the lease had not ended when the last value was replaced.
+func (c *Courier) onTime() bool {
+	if c.lease.late(abi.Now()) {
 		c.lose()
 		return false
 	}

@@ -34,6 +34,8 @@ type lease struct {
 	epoch   uint64
 	expiry  int64
 	looked  bool   // in this callback
+	clock   int64  // when valid was asked last
+	wrote   bool   // a value was replaced since
 	holder  uint64 // nonce of the VM that has it, as last seen; 0 nobody
 	scratch abi.Scratch
 	value   []byte
@@ -115,6 +117,17 @@ func (l *lease) resign() bool {
 	return abi.SetSharedData(c.fleet.Keys.CourierKey, l.value, cas) == abi.OK
 }
 
+// late tells, at a time after the last write, that the lease had ended meanwhile: the write may
+// have come too late, and is told of.
+func (l *lease) late(now int64) bool {
+	late := l.wrote && now > l.expiry
+	l.wrote = false
+	if late {
+		l.courier.tellLate(now)
+	}
+	return late
+}
+
 // lookLeft is how much of a lease must be left for one look at it to serve all
 // writes of a callback: nobody takes one that hasn't expired, all VMs share one
 // clock, and each write replaces only the value that was just read.
@@ -123,9 +136,10 @@ const lookLeft = leaseTime / 4
 // valid tells whether this VM holds the lease still, in this epoch.
 func (l *lease) valid() bool {
 	c := l.courier
-	left := l.expiry - abi.Now()
+	l.clock = abi.Now()
+	left := l.expiry - l.clock
 	switch {
-	case !l.held || left <= 0:
+	case l.late(l.clock) || !l.held || left <= 0:
 		return false
 	case l.looked && left > int64(lookLeft):
 		return true

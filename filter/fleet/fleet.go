@@ -179,7 +179,7 @@ func (f *Fleet) setClock(now int64) {
 		f.started = now - 1
 	}
 	if now < f.now {
-		f.siblings.at = 0
+		f.siblings.at, f.siblings.scanned = 0, 0
 		f.Pages.forgetAll()
 		f.Recent.SetBack(f.now - now)
 		for i := range f.workers.list {
@@ -190,9 +190,9 @@ func (f *Fleet) setClock(now int64) {
 	f.now = now
 }
 
-// look reads the sibling rows when they are a tick old.
+// look reads the sibling rows when that was done a tick ago.
 func (f *Fleet) look(now int64) {
-	if now-f.siblings.at >= int64(f.config.Tick) {
+	if now-f.siblings.scanned >= int64(f.config.Tick) {
 		f.readSiblings(now)
 	}
 }

@@ -187,6 +187,26 @@ func TestSiblingsCountUntilTheirRowsExpire(t *testing.T) {
 	}
 }
 
+// For a batch with news the courier looks at the rows that it knows. That must not put off its look at
+// the others, which comes with its ticks.
+func TestANewVMIsFoundHoweverOftenTheCourierLooksForNews(t *testing.T) {
+	host := proxy(t)
+	courier := vm(t)
+	courier.Tick(start, true)
+	const far = wire.MaxSlots - 1
+	for now, ticks := start, 0; courier.LiveRows() < 2; now += int64(25 * time.Millisecond) {
+		put(host, courier.Keys.RowKey(far), wire.EndRow(wire.AppendRow(nil, &wire.Row{Slot: far, Nonce: 7, TickUnixNanos: now}), 0))
+		courier.LookNow(now)
+		if (now-start)%int64(100*time.Millisecond) == 0 {
+			courier.Tick(now, true)
+			ticks++
+		}
+		if ticks > wire.MaxSlots/scanPerRead+1 {
+			t.Fatalf("not found in %d ticks", ticks)
+		}
+	}
+}
+
 func TestOwnDispatchesCountAtOnce(t *testing.T) {
 	host := proxy(t)
 	publish(host, 2, 1, onePool)

@@ -267,6 +267,7 @@ type sighting struct {
 type siblings struct {
 	tally   *books.Tally
 	at      int64 // unix ns of the last look
+	scanned int64 // and of the last one at other slots than the known ones
 	alive   [wire.MaxSlots]bool
 	rows    [wire.MaxSlots]rowState
 	seen    [wire.MaxSlots]sighting
@@ -283,9 +284,15 @@ type rowState struct {
 	Sequence uint64
 }
 
-// readSiblings adds up the live rows of the other VMs. Known slots are read
-// each time, the others in turns.
+// readSiblings adds up the live rows of the other VMs, and looks at a few slots more.
 func (f *Fleet) readSiblings(now int64) {
+	f.siblings.scanned = now
+	f.readKnown(now, scanPerRead)
+}
+
+// readKnown adds up the live rows of the other VMs. Known slots are read each
+// time, so many of the others in turns.
+func (f *Fleet) readKnown(now int64, others int) {
 	s := &f.siblings
 	s.at = now
 	s.changed = s.changed[:0]
@@ -300,7 +307,7 @@ func (f *Fleet) readSiblings(now int64) {
 			f.readRow(slot, now)
 		}
 	}
-	for range scanPerRead {
+	for range others {
 		slot := s.next
 		s.next = (s.next + 1) % wire.MaxSlots
 		if !s.alive[slot] {
@@ -362,10 +369,11 @@ func (f *Fleet) News(n wire.News) bool {
 	return true
 }
 
-// LookNow reads the sibling rows, unless that was done a moment ago.
+// LookNow reads the rows of the siblings that are known, unless that was done a
+// moment ago.
 func (f *Fleet) LookNow(now int64) {
 	if now-f.siblings.at >= int64(lookApart) {
-		f.readSiblings(now)
+		f.readKnown(now, 0)
 	}
 }
 
