@@ -10,17 +10,17 @@ import (
 	"github.com/warmpath/warmpath/sim/engine"
 )
 
-// Peers are rules of other routers, written from their public descriptions:
-// what they decide by, with their defaults, and their own books per gateway.
+// Peers are rules of other routers, written from their public descriptions: what they decide by,
+// with their defaults, and what they know where they are deployed as their makers say.
 func Peers() []PolicyKind {
 	return []PolicyKind{
-		{"smg", "SGLang's and SMG's cache_aware: imbalance switch (64 and 1.5), else an approximate tree of what each gateway sent where", policy.RoundRobin, newSMG},
-		{"llm-d", "llm-d's scorers: queue 2, KV use 2, prefix 3, with a prefix LRU of 31,250 blocks of 64 tokens a worker", policy.RoundRobin, newLLMD},
-		{"lmetric", "LMetric: the least of new prefill tokens x batch size", policy.RoundRobin, newLMetric},
+		{"smg", "SMG's cache_aware (SGLang's router): least busy of those that each gateway sent 30 % of the prompt to, unless far above the mean (64 and 1.5)", policy.RoundRobin, newSMG},
+		{"llm-d", "llm-d's scorers: queue 2, KV use 2, prefix 3; one picker for all gateways, which takes a worker's cache for an LRU of its size", policy.RoundRobin, newLLMD},
+		{"lmetric", "LMetric: the least of new prefill tokens x batch size; one scheduler for all gateways", policy.RoundRobin, newLMetric},
 	}
 }
 
-// sent is what one gateway remembers of what it sent: blocks of so many tokens
+// sent is what one router remembers of what it sent: blocks of so many tokens
 // by worker, the least recently used forgotten.
 type sent struct {
 	stride int // blocks of 16 tokens to one of the rule's, a divisor of chunkBlocks
@@ -127,25 +127,28 @@ func (s *sent) forget(e sentEntry, worker int) {
 // peer is what the rules of other routers share.
 type peer struct {
 	fleet  *Fleet
-	sent   []*sent // by gateway
+	sent   []*sent // by router: each gateway is one, or all ask one
 	tokens []int
 	score  func(x *peer, g *Gateway, r *Request, now time.Duration) int
 }
 
-func newPeer(f *Fleet, stride, limit int, score func(*peer, *Gateway, *Request, time.Duration) int) *peer {
+func newPeer(f *Fleet, routers, stride, limit int, score func(*peer, *Gateway, *Request, time.Duration) int) *peer {
 	x := &peer{fleet: f, tokens: make([]int, len(f.workers)), score: score}
-	for range f.gateways {
+	for range routers {
 		x.sent = append(x.sent, newSent(len(f.workers), stride, limit))
 	}
 	return x
 }
+
+// memory is that of the router behind a gateway.
+func (x *peer) memory(g *Gateway) *sent { return x.sent[min(g.Index, len(x.sent)-1)] }
 
 // Choose asks the router's rule.
 func (x *peer) Choose(g *Gateway, r *Request, now time.Duration) (worker, cached int) {
 	for i := range g.view.Workers {
 		g.refresh(i, now)
 	}
-	x.sent[g.Index].match(r, x.tokens)
+	x.memory(g).match(r, x.tokens)
 	best := x.score(x, g, r, now)
 	if best < 0 {
 		return -1, 0
@@ -154,56 +157,73 @@ func (x *peer) Choose(g *Gateway, r *Request, now time.Duration) (worker, cached
 }
 
 // Dispatched remembers what was sent.
-func (x *peer) Dispatched(g *Gateway, r *Request, worker int) { x.sent[g.Index].note(r, worker) }
+func (x *peer) Dispatched(g *Gateway, r *Request, worker int) { x.memory(g).note(r, worker) }
 
 // up tells whether a router would try a worker: health checks take a moment.
 func (x *peer) up(g *Gateway, i int, now time.Duration) bool {
 	return g.view.Workers[i].State <= route.Healthy && g.avoid[i] <= now
 }
 
-// smgTree is the size of SMG's tree for one worker, --max-tree-size 67,108,864
-// characters at four a token.
+// booked is what all gateways have at a worker this moment: what one router for all of them knows.
+func (x *peer) booked(i int) (total book) {
+	for _, g := range x.fleet.gateways {
+		total.inFlight += g.own[i].inFlight
+		total.uncached += g.own[i].uncached
+	}
+	return total
+}
+
+// smgTree is the size of an SMG's tree, --max-tree-size 67,108,864 characters at four a token. Its
+// workers share it.
 const smgTree = 67_108_864 / 4 / engine.BlockTokens
 
-// newSMG: each router counts its own requests only.
+// newSMG is cache_aware of SMG 1.9 over HTTP, each gateway a router with a tree and counts of its
+// own (a mesh between them has to be set up). A prompt of which more than cache_threshold is known
+// goes to the least busy of the workers with the longest match, unless that one is above the mean
+// by balance_abs_threshold requests and by balance_rel_threshold; then, and else, to the least busy
+// of all. SGLang's router before it took any one worker of a match, asked for half of the prompt,
+// and left the cache to itself whenever the busiest and the idlest worker lay as far apart.
+// Source: github.com/smg-project/smg, docs and help of the command.
 func newSMG(f *Fleet) Rule {
-	return newPeer(f, 1, smgTree, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
-		least, most, leastAt := math.MaxInt, 0, -1
+	const threshold, above, times = 0.3, 64, 1.5
+	limit := max(smgTree/len(f.workers), f.cfg.Params.CapacityBlocks) // a large fleet's owner raises it
+	return newPeer(f, len(f.gateways), 1, limit, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
+		longest, sum, ups := 0, 0, 0
 		for i := range g.own {
-			if !x.up(g, i, now) {
-				continue
-			}
-			n := g.own[i].inFlight
-			most = max(most, n)
-			if n < least {
-				least, leastAt = n, i
+			if x.up(g, i, now) {
+				longest = max(longest, x.tokens[i])
+				sum += g.own[i].inFlight
+				ups++
 			}
 		}
-		if most-least > 64 && float64(most) > 1.5*float64(least) {
-			return leastAt
-		}
-		best, smallest := -1, -1
-		for i := range g.own {
-			if !x.up(g, i, now) {
-				continue
+		first := g.rng.IntN(len(g.own)) // ties by chance
+		least := func(tokens int) int {
+			best := -1
+			for n := range g.own {
+				i := (first + n) % len(g.own)
+				if x.up(g, i, now) && x.tokens[i] >= tokens && (best < 0 || g.own[i].inFlight < g.own[best].inFlight) {
+					best = i
+				}
 			}
-			if best < 0 || x.tokens[i] > x.tokens[best] {
-				best = i
-			}
-			if smallest < 0 || x.sent[g.Index].held[i] < x.sent[g.Index].held[smallest] {
-				smallest = i
-			}
-		}
-		if best >= 0 && 2*x.tokens[best] > r.Prompt { // cache_threshold 0.5
 			return best
 		}
-		return smallest
+		if float64(longest) > threshold*float64(r.Prompt) {
+			best, mean := least(longest), float64(sum)/float64(ups)
+			if n := float64(g.own[best].inFlight); n <= mean+above || n <= times*mean {
+				return best
+			}
+		}
+		return least(0)
 	})
 }
 
-// newLLMD: scores between 0 and 1, weighted 2, 2 and 3; the best worker wins.
+// newLLMD: scores between 0 and 1, weighted 2, 2 and 3; the best worker wins. One endpoint picker
+// decides for all gateways: of several replicas one leads, unless that is turned off. Its memory of
+// a worker is as large as the worker's cache, which it reads from the engine (autoTune).
+// Source: llm-d.ai/docs, operations guide of the router and prefix cache plugin.
 func newLLMD(f *Fleet) Rule {
-	return newPeer(f, 4, 31_250, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
+	const stride = 4
+	return newPeer(f, 1, stride, f.cfg.Params.CapacityBlocks/stride, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
 		shortest, longest := math.MaxInt, 0
 		for i := range g.view.Workers {
 			if x.up(g, i, now) {
@@ -231,10 +251,10 @@ func newLLMD(f *Fleet) Rule {
 	})
 }
 
-// newLMetric: the product of what is to be prefilled there, this prompt
-// included, and the batch that it joins.
+// newLMetric: the product of what is to be prefilled there, this prompt included, and the batch
+// that it joins. One global scheduler decides for all gateways and counts what it sent.
 func newLMetric(f *Fleet) Rule {
-	return newPeer(f, 1, f.cfg.Params.CapacityBlocks, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
+	return newPeer(f, 1, 1, f.cfg.Params.CapacityBlocks, func(x *peer, g *Gateway, r *Request, now time.Duration) int {
 		best, least := -1, math.Inf(1)
 		first := g.rng.IntN(len(g.view.Workers))
 		for n := range g.view.Workers {
@@ -242,8 +262,8 @@ func newLMetric(f *Fleet) Rule {
 			if !x.up(g, i, now) {
 				continue
 			}
-			w := &g.view.Workers[i]
-			c := float64(w.UncachedTokens+r.Prompt-x.tokens[i]) * float64(1+max(w.InFlight, w.Running+w.Waiting))
+			w, b := &g.view.Workers[i], x.booked(i)
+			c := float64(b.uncached+r.Prompt-x.tokens[i]) * float64(1+max(b.inFlight, w.Running+w.Waiting))
 			if c < least {
 				best, least = i, c
 			}
