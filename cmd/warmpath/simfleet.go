@@ -196,8 +196,11 @@ func (f *simFlags) play(cmd *cobra.Command, name string) error {
 	stderr := cmd.ErrOrStderr()
 	progress := func(done, all int) {}
 	if file, ok := stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		progress = func(done, all int) { fmt.Fprintf(stderr, "\r%d of %d runs ", done, all) }
-		defer fmt.Fprint(stderr, "\r                    \r")
+		runs := len(names) * len(seeds)
+		progress = func(done, all int) {
+			fmt.Fprintf(stderr, "\r%3d %% of %d requests in %d runs ", 100*done/max(all, 1), all, runs)
+		}
+		defer fmt.Fprintf(stderr, "\r%50s\r", "")
 	}
 	ctx := cmd.Context()
 	if ctx == nil {

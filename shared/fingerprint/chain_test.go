@@ -244,6 +244,8 @@ func TestRingKeyIsTheWatchedPositionOrTheLastWholeUnit(t *testing.T) {
 		{"shorter", 5*UnitBytes + 10, five, true},
 		{"just there", 16 * UnitBytes, sixteen, true},
 		{"longer", 400 * UnitBytes, sixteen, true},
+		{"shorter, after a longer one", 5 * UnitBytes, five, true},
+		{"no text, after a longer one", 0, 0, false},
 	} {
 		chain.Reset(2)
 		chain.Write(make([]byte, c.bytes))

@@ -43,7 +43,7 @@ type SpreadOf struct {
 }
 
 // Compare plays every policy with every seed, as many at once as there are
-// cores. progress is told after each run.
+// cores. progress, if any, is told now and then how many of all runs' requests are done.
 func (s Scenario) Compare(ctx context.Context, names []string, seeds []uint64, p Play, tune map[string]func(*policy.Policy), progress func(done, all int)) (*Comparison, error) {
 	for _, name := range names {
 		if _, err := FindPolicy(name); err != nil {
@@ -52,21 +52,22 @@ func (s Scenario) Compare(ctx context.Context, names []string, seeds []uint64, p
 	}
 	c := s.comparison(names, seeds, p)
 	var jobs []job
+	far := &farness{runs: make([]int, len(seeds)*len(names)), each: c.Requests, tell: progress}
 	for _, seed := range seeds {
 		for _, name := range names {
-			one := p
+			one, i := p, len(jobs)
 			one.Seed, one.Policy, one.Tune, one.Progress = seed, name, tune[name], nil
+			if progress != nil {
+				one.Progress = func(done, _ int) { far.is(i, done) }
+			}
 			jobs = append(jobs, job{s, one})
 		}
 	}
 	runs := map[string][]*Result{}
 	done := make([]*Result, len(jobs))
-	n := 0
 	err := playAll(ctx, jobs, func(i int, r *Result) error {
 		done[i] = r
-		if n++; progress != nil {
-			progress(n, len(jobs))
-		}
+		far.is(i, c.Requests)
 		return nil
 	})
 	if err != nil {
@@ -77,6 +78,29 @@ func (s Scenario) Compare(ctx context.Context, names []string, seeds []uint64, p
 	}
 	c.add(runs)
 	return c, nil
+}
+
+// farness is how far several runs are that are played at once.
+type farness struct {
+	each int // requests of a run
+	tell func(done, all int)
+
+	mu   sync.Mutex
+	runs []int // requests done
+	done int
+}
+
+// is takes that so many requests of a run are done, and tells of all.
+func (f *farness) is(run, done int) {
+	if f.tell == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	done = min(done, f.each)
+	f.done += done - f.runs[run]
+	f.runs[run] = done
+	f.tell(f.done, f.each*len(f.runs))
 }
 
 // comparison is one that is to be played.

@@ -146,6 +146,56 @@ func TestHitsNeverExceedWhatWasAskedBeforeNorThePooledCache(t *testing.T) {
 	}
 }
 
+// The ceiling is one for every workload, not only for small prompts of four nodes: of each, with the
+// rule that has most hits and the one that sees everything.
+func TestOnNoWorkloadDoHitsExceedThePooledCache(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 5))
+	trace := &Trace{} // conversations that begin alike, and documents
+	for i := range 1500 {
+		l := traceLine{Timestamp: float64(i) * 100, Input: 512 * (1 + rng.IntN(12)), Output: 200}
+		topic := rng.IntN(60)
+		for k := range l.Input / 512 {
+			l.Hashes = append(l.Hashes, uint64(k+100*(topic+1)*min(k, 1)))
+		}
+		trace.lines = append(trace.lines, l)
+	}
+	for _, s := range Scenarios() {
+		if s.Recorded {
+			s = s.WithTrace(trace)
+		}
+		if s.Workers > 100 || s.mishap() {
+			continue
+		}
+		const fewer = 4 // so that caches fill up within a short run
+		s.Params.CapacityBlocks /= fewer
+		c, err := s.Compare(t.Context(), []string{"cost", "weighted", "reference"}, []uint64{1}, Play{Pooled: true, Skip: 0.01, Requests: 1500, GiveUp: true}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, p := range c.Policies {
+			if p.HitRate > p.PooledHitRate || p.HitRate == 0 {
+				t.Errorf("%s under %s: %.4f hits, one cache of the fleet's size has %.4f", s.Name, name, p.HitRate, p.PooledHitRate)
+			}
+		}
+	}
+}
+
+func TestAComparisonTellsHowFarItIsWithinItsRuns(t *testing.T) {
+	var told []int
+	c, err := small().Compare(t.Context(), []string{"cost", "random"}, []uint64{1}, Play{Requests: 2500}, nil, func(done, all int) {
+		if all != 5000 {
+			t.Errorf("%d requests in all, want 5,000", all)
+		}
+		told = append(told, done)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) < 6 || !slices.IsSorted(told) || told[len(told)-1] != 2*c.Requests {
+		t.Errorf("told of %v done", told)
+	}
+}
+
 func TestARunSaysTheSameOnAnyNumberOfCores(t *testing.T) {
 	play := func() string {
 		s := small(func(s *Scenario) { s.Faults = troubles() })
