@@ -54,6 +54,8 @@ func TestWrongUseSaysWhatWouldBeRight(t *testing.T) {
 		{[]string{"gateway", "--vms", "x"}, "warmpath gateway --help lists the flags"},
 		{[]string{"table", "diff", "one"}, "warmpath table diff A B"},
 		{[]string{"sim", "run"}, "warmpath sim run SCENARIO"},
+		{[]string{"sim", "run", "seed-16", "--set", "engine.long_prefill=512"}, "engine.long_prefill_tokens"},
+		{[]string{"sim", "run", "seed-16", "--set", "engine.step_tokens=1"}, "StepTokens (1) must exceed"},
 		{[]string{"hostsim", "check"}, "name the module to check: warmpath hostsim check"},
 		{[]string{"doctor", "now"}, "warmpath doctor --help"},
 		{[]string{"tokenizer", "nonsense"}, `unknown command "nonsense"`},

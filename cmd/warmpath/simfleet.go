@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/sim/engine"
 	"github.com/warmpath/warmpath/sim/virtual"
 )
 
@@ -66,7 +68,7 @@ func (f *simFlags) register(cmd *cobra.Command) {
 	flags.IntVar(&f.requests, "requests", 0, "requests in all; 0: the scenario's, and five minutes at least")
 	flags.IntVar(&f.gateways, "gateways", 2, "gateways that share the traffic")
 	flags.StringVar(&f.delays, "delays", "", "JSON file with delays measured on a live system: report_every_ms, report_ms, books_every_ms, books_ms, event_ms, prediction_ms, hop_ms, event_loss")
-	flags.StringArrayVar(&f.set, "set", nil, "a policy parameter, such as cost.miss_weight=1; may be repeated")
+	flags.StringArrayVar(&f.set, "set", nil, "a policy parameter, such as cost.miss_weight=1, or one of the engine: "+engineSettings()+"; may be repeated")
 	flags.StringVar(&f.trace, "trace", "", "recorded requests in Mooncake's format, for the scenarios that play them")
 	flags.StringVar(&f.charts, "charts", "", "draw charts into this folder (PNG and SVG)")
 	flags.BoolVar(&f.asJSON, "json", false, "print the figures as JSON")
@@ -79,7 +81,8 @@ func simRunCommand() *cobra.Command {
 		Short: "Play one scenario under one policy, in virtual time",
 		Example: `  warmpath sim run seed-16
   warmpath sim run seed-16 --policy threshold --load 0.85 --charts /tmp/charts
-  warmpath sim run zipf-32 --gateways 64 --set cost.sample=0.25`,
+  warmpath sim run zipf-32 --gateways 64 --set cost.sample=0.25
+  warmpath sim run documents --set engine.long_prefill_tokens=512`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.play(cmd, args[0]) },
 	}
@@ -189,10 +192,11 @@ func (f *simFlags) play(cmd *cobra.Command, name string) error {
 			return err
 		}
 	}
-	tune, err := parseSettings(f.set)
+	tune, change, err := parseSettings(f.set)
 	if err != nil {
 		return err
 	}
+	p.Engine = change
 	stderr := cmd.ErrOrStderr()
 	progress := func(done, all int) {}
 	if file, ok := stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
@@ -315,18 +319,53 @@ func parseSeeds(text string) ([]uint64, error) {
 	return seeds, nil
 }
 
-// parseSettings reads rule.parameter=value, checked as a policy file is.
-func parseSettings(set []string) (map[string]func(*policy.Policy), error) {
+// engineParameters are those of an engine that --set changes, in the words of engine.Params.
+var engineParameters = map[string]func(p *engine.Params) *int{
+	"capacity_blocks":     func(p *engine.Params) *int { return &p.CapacityBlocks },
+	"max_running":         func(p *engine.Params) *int { return &p.MaxRunning },
+	"step_tokens":         func(p *engine.Params) *int { return &p.StepTokens },
+	"long_prefill_tokens": func(p *engine.Params) *int { return &p.LongPrefillTokens },
+}
+
+// engineSettings lists them as --set takes them.
+func engineSettings() string {
+	names := slices.Sorted(maps.Keys(engineParameters))
+	for i := range names {
+		names[i] = "engine." + names[i]
+	}
+	return strings.Join(names, ", ")
+}
+
+// parseSettings reads rule.parameter=value, checked as a policy file is, and engine.parameter=value.
+// change is nil where no engine's is set.
+func parseSettings(set []string) (tune map[string]func(*policy.Policy), change func(*engine.Params), err error) {
 	byRule := map[string][]string{}
+	var changes []func(*engine.Params)
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
 		rule, parameter, dotted := strings.Cut(name, ".")
 		if !ok || !dotted {
-			return nil, fmt.Errorf("--set %s: write rule.parameter=value, such as cost.miss_weight=1", s)
+			return nil, nil, fmt.Errorf("--set %s: write rule.parameter=value, such as cost.miss_weight=1", s)
+		}
+		if rule == "engine" {
+			field, known := engineParameters[parameter]
+			n, err := strconv.Atoi(value)
+			if !known || err != nil {
+				return nil, nil, fmt.Errorf("--set %s: an engine has %s, whole numbers", s, engineSettings())
+			}
+			changes = append(changes, func(p *engine.Params) { *field(p) = n })
+			continue
 		}
 		byRule[rule] = append(byRule[rule], fmt.Sprintf("%q:%s", parameter, value))
 	}
-	tune := map[string]func(*policy.Policy){}
+	if len(changes) > 0 {
+		change = func(p *engine.Params) {
+			for _, set := range changes {
+				set(p)
+			}
+		}
+	}
+	tune = map[string]func(*policy.Policy){}
 	for rule, fields := range byRule {
 		sort.Strings(fields)
 		name := rule
@@ -335,10 +374,10 @@ func parseSettings(set []string) (map[string]func(*policy.Policy), error) {
 		}
 		set, err := policy.Parse([]byte(`{"pools":[{"name":"sim","models":["*"],"policy":{"name":"` + name + `",` + strings.Join(fields, ",") + `}}]}`))
 		if err != nil {
-			return nil, fmt.Errorf("--set for %s: %w", rule, err)
+			return nil, nil, fmt.Errorf("--set for %s: %w", rule, err)
 		}
 		chosen := set.Pools[0].Policy
 		tune[rule] = func(p *policy.Policy) { *p = chosen }
 	}
-	return tune, nil
+	return tune, change, nil
 }

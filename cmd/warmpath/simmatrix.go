@@ -37,6 +37,7 @@ where it was stopped.`,
   warmpath sim matrix --seeds 1-5 --traces traces --keep runs.jsonl --json > matrix.json
   warmpath sim matrix --only seed-16,zipf-32
   warmpath sim matrix --only doubling --seeds 1-3 --set cost.ramp_first_ms=600
+  warmpath sim matrix --only hot-prefix --seeds 1-3 --set engine.long_prefill_tokens=512
   warmpath sim matrix --only deaths --loads 0.5,0.8`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -56,7 +57,7 @@ where it was stopped.`,
 					return err
 				}
 			}
-			if plan.Tune, err = parseSettings(set); err != nil {
+			if plan.Tune, plan.Engine, err = parseSettings(set); err != nil {
 				return err
 			}
 			if keep != "" && len(set) > 0 {
@@ -94,7 +95,7 @@ where it was stopped.`,
 	cmd.Flags().StringVar(&traces, "traces", "", "folder with mooncake-conversation.jsonl and mooncake-synthetic.jsonl; without it the recorded scenarios are left out")
 	cmd.Flags().StringSliceVar(&plan.Only, "only", nil, "scenarios to play; all without it")
 	cmd.Flags().Float64SliceVar(&plan.Loads, "loads", nil, "shares of saturation; without it 0.5,0.7,0.85,0.95, and 0.7 or 0.5 for what can go wrong")
-	cmd.Flags().StringArrayVar(&set, "set", nil, "a policy parameter, such as cost.ramp_first_ms=300; may be repeated")
+	cmd.Flags().StringArrayVar(&set, "set", nil, "a policy parameter, such as cost.ramp_first_ms=300, or an engine's; may be repeated (warmpath sim run --help)")
 	cmd.Flags().StringVar(&delays, "delays", "", "JSON file with delays measured on a live system (warmpath sim run --help)")
 	cmd.Flags().StringVar(&keep, "keep", "", "file of finished runs: they are not played again")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the figures as JSON")

@@ -306,7 +306,12 @@ func (e *Engine) beginStep(start time.Duration) {
 }
 
 // chunk is how many tokens of a request the step may compute.
-func (e *Engine) chunk(s *sequence, budget int) int { return min(budget, s.known()-s.computed) }
+func (e *Engine) chunk(s *sequence, budget int) int {
+	if most := e.params.LongPrefillTokens; most > 0 && len(e.running)+len(e.waiting) > 1 {
+		budget = min(budget, most)
+	}
+	return min(budget, s.known()-s.computed)
+}
 
 // plan makes a chunk of a request part of the step. There is room for it.
 func (e *Engine) plan(s *sequence, chunk int) int {

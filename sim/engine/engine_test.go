@@ -238,6 +238,43 @@ func TestDecodingRequestsTakeTheirTokensFromTheStepsBudget(t *testing.T) {
 	}
 }
 
+func TestABoundOnLongPromptsLetsShortOnesPassAndSiblingsComputeTwice(t *testing.T) {
+	for _, c := range []struct {
+		bound        int
+		short, long  uint64 // steps until the first token
+		sharedCached int    // of one that comes with the short one and shares the long one's 8,200 tokens
+	}{
+		{bound: 0, short: 5, long: 5, sharedCached: 8192}, // four steps of 2,048, and room beside the last 8 tokens
+		{bound: 4096, short: 5, long: 5, sharedCached: 8192},
+		{bound: 512, short: 2, long: 14, sharedCached: 2048}, // alone it isn't bounded: 2,048, then 13 of 512 at most
+	} {
+		e := newEngine(t, func(p *Params) { p.LongPrefillTokens = c.bound })
+		const long, short, shares = 0, 1, 2
+		_ = e.Submit(0, request(long, 1, 8200, 2))
+		_ = e.Submit(1, request(short, 2, 300, 2)) // during the first step
+		_ = e.Submit(1, request(shares, 1, 8300, 2))
+		after := map[uint64]uint64{}
+		cached := map[uint64]int{}
+		for at, ok := e.NextEvent(); ok; at, ok = e.NextEvent() {
+			before := e.counters.Steps // the one that ends now is the last of them
+			for _, ev := range e.Advance(at) {
+				if ev.Kind == FirstToken {
+					after[ev.ID], cached[ev.ID] = before, ev.CachedTokens
+				}
+			}
+		}
+		if after[short] != c.short || after[long] != c.long || cached[shares] != c.sharedCached {
+			t.Errorf("bound %d: the short prompt after %d steps, want %d, the long one after %d, want %d; its sibling found %d tokens, want %d",
+				c.bound, after[short], c.short, after[long], c.long, cached[shares], c.sharedCached)
+		}
+		alone := newEngine(t, func(p *Params) { p.LongPrefillTokens = c.bound })
+		_ = alone.Submit(0, request(long, 1, 8200, 1))
+		if got := drain(alone)[0].At; got != alone.Params().PrefillTime(8200) {
+			t.Errorf("bound %d: a prompt that is alone takes %v, want %v", c.bound, got, alone.Params().PrefillTime(8200))
+		}
+	}
+}
+
 func TestQueueAboveItsLimitIsRefused(t *testing.T) {
 	e := newEngine(t, func(p *Params) { p.MaxRunning = 2; p.MaxQueued = 3 })
 	refused := 0
@@ -306,6 +343,7 @@ func TestParamsThatCannotWorkAreRefused(t *testing.T) {
 		"no cache":       func(p *Params) { p.CapacityBlocks = 0 },
 		"no batch":       func(p *Params) { p.MaxRunning = 0 },
 		"small step":     func(p *Params) { p.StepTokens = p.MaxRunning },
+		"long prefill":   func(p *Params) { p.LongPrefillTokens = -1 },
 		"free step":      func(p *Params) { p.StepBase = 0 },
 		"negative costs": func(p *Params) { p.PrefillPerToken = -1 },
 	} {

@@ -32,6 +32,17 @@ type Params struct {
 	// 2,048. Smaller: smoother decoding, longer prefill.
 	StepTokens int
 
+	// LongPrefillTokens is the most tokens of one prompt that a step computes while
+	// another request runs or waits. What is left of StepTokens goes to those that
+	// came later: a short prompt doesn't wait until a long one is computed. But two
+	// that share a beginning which nobody has yet are then computed side by side,
+	// and each computes it. Default 0: no bound. It is vLLM's
+	// long-prefill-token-threshold, in V1 since 0.8.3 (pull request 15419) and not
+	// for a request that is alone since pull request 57951 (in 0.32); read in 0.32's
+	// v1/core/sched/scheduler.py. SGLang 0.5.23 has none: one prompt at a time is
+	// computed in parts.
+	LongPrefillTokens int
+
 	// StepBase is paid by every step: reading the weights once, 70.6 GB at 70 %
 	// of 2 x 3.35 TB/s. Default 15 ms.
 	StepBase time.Duration
@@ -78,6 +89,8 @@ func (p Params) Validate() error {
 		return fmt.Errorf("engine: MaxRunning is %d: give at least 1", p.MaxRunning)
 	case p.StepTokens <= p.MaxRunning:
 		return fmt.Errorf("engine: StepTokens (%d) must exceed MaxRunning (%d), or a full batch leaves no room for prefill", p.StepTokens, p.MaxRunning)
+	case p.LongPrefillTokens < 0:
+		return fmt.Errorf("engine: LongPrefillTokens is %d: give a number of tokens, or 0 for no bound", p.LongPrefillTokens)
 	case p.StepBase <= 0:
 		return fmt.Errorf("engine: StepBase is %v: a step must take time", p.StepBase)
 	case p.StepPerRequest < 0, p.DecodePerKVToken < 0, p.PrefillPerToken < 0, p.PrefillPerToken1KContext < 0:

@@ -111,6 +111,10 @@ func (d *dumbEngine) step() (got []Event) {
 	}
 	var load stepLoad
 	budget, preempted := d.p.StepTokens, false
+	most := budget // of one prompt
+	if d.p.LongPrefillTokens > 0 && len(d.running)+len(d.waiting) > 1 {
+		most = d.p.LongPrefillTokens
+	}
 	chunks := map[*dumbRequest]int{}
 	compute := func(r *dumbRequest, n int) {
 		more := (r.computed+n+15)/16 - r.blocks
@@ -128,7 +132,7 @@ func (d *dumbEngine) step() (got []Event) {
 	}
 	for i := 0; i < len(d.running) && budget > 0; i++ {
 		r := d.running[i]
-		n := min(budget, r.PromptTokens+r.generated-r.computed)
+		n := min(budget, most, r.PromptTokens+r.generated-r.computed)
 		for i < len(d.running) && (r.computed+n+15)/16-r.blocks > free {
 			last := d.running[len(d.running)-1]
 			d.running = d.running[:len(d.running)-1]
@@ -149,7 +153,7 @@ func (d *dumbEngine) step() (got []Event) {
 		}
 		d.waiting = d.waiting[1:]
 		d.running = append(d.running, r)
-		compute(r, min(budget, r.PromptTokens+r.generated))
+		compute(r, min(budget, most, r.PromptTokens+r.generated))
 	}
 	d.now += d.p.stepTime(load)
 	left := d.running[:0:0]
@@ -175,6 +179,7 @@ func TestTheScheduleIsTheDumbOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawParams(t)
 		p.CapacityBlocks = rapid.IntRange(10, 60).Draw(t, "few blocks")
+		p.LongPrefillTokens = rapid.SampledFrom([]int{0, 1, 7, 64}).Draw(t, "long prefill")
 		p.MaxQueued = -1
 		e, err := New(p)
 		if err != nil {

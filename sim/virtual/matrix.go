@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/sim/engine"
 )
 
 // Matrix is everything that the routing rules are judged by: comparisons, and
@@ -32,6 +33,8 @@ type MatrixPlan struct {
 	Loads []float64
 	// Tune changes policies, by name.
 	Tune map[string]func(p *policy.Policy)
+	// Engine changes the engine of every scenario; nil for none.
+	Engine func(p *engine.Params)
 	// Delays of the live system; zero: the defaults.
 	Delays Delays
 	// Kept has the runs that need not be played again, and takes those that are; nil for none.
@@ -62,7 +65,7 @@ func (p *MatrixPlan) comparisons() (all []toPlay) {
 		loads = p.Loads
 	}
 	add := func(s Scenario, rate float64, gateways int, names []string) {
-		play := Play{Rate: rate, Gateways: gateways, Delays: p.Delays, Pooled: true, GiveUp: !s.mishap()}
+		play := Play{Rate: rate, Gateways: gateways, Delays: p.Delays, Engine: p.Engine, Pooled: true, GiveUp: !s.mishap()}
 		all = append(all, toPlay{s.comparison(names, p.Seeds, play), s, play})
 	}
 	var beside []float64 // loads at which something happens to seed-16: compared with the run without

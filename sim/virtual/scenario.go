@@ -115,9 +115,10 @@ type Play struct {
 	Delays   Delays  // zero: the defaults
 	Policy   string  // a name of Policies
 	Tune     func(p *policy.Policy)
-	Skip     float64 // share of the run left out at its beginning; 0: 0.2
-	Pooled   bool    // also play the requests through one cache of the fleet's size
-	GiveUp   bool    // end the run when its queue only grows (Result.Saturated)
+	Engine   func(p *engine.Params) // changes the scenario's engine
+	Skip     float64                // share of the run left out at its beginning; 0: 0.2
+	Pooled   bool                   // also play the requests through one cache of the fleet's size
+	GiveUp   bool                   // end the run when its queue only grows (Result.Saturated)
 	Progress func(done, all int)
 }
 
@@ -189,6 +190,12 @@ func (s Scenario) Run(p Play) (*Result, error) {
 	}
 	if s.Source == nil {
 		return nil, s.errNoTrace()
+	}
+	if p.Engine != nil {
+		p.Engine(&s.Params)
+		if err := s.Params.Validate(); err != nil {
+			return nil, err
+		}
 	}
 	if p.Rate <= 0 {
 		p.Rate = s.Rate

@@ -314,3 +314,24 @@ func TestCheckpointsAreThoseOfTheModule(t *testing.T) {
 		t.Error("no prompt was long enough to be thinned")
 	}
 }
+
+func TestAPlayChangesTheEngine(t *testing.T) {
+	s := small(func(s *Scenario) {
+		c := seed16()
+		c.Share, c.Document = 0.5, Lengths{Mean: 12_000, Min: 12_000, Max: 12_000}
+		s.Source = c.Source
+	})
+	p99 := func(change func(p *engine.Params)) float64 {
+		r, err := s.Run(Play{Seed: 1, Policy: "cost", Engine: change})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.TTFT.P99
+	}
+	if as, free := p99(nil), p99(func(p *engine.Params) { p.PrefillPerToken = 0 }); free > as/2 {
+		t.Errorf("p99 of %.0f ms where prompts cost nothing, %.0f ms where they do", free, as)
+	}
+	if _, err := s.Run(Play{Seed: 1, Policy: "cost", Engine: func(p *engine.Params) { p.MaxRunning = 0 }}); err == nil {
+		t.Error("an engine without a batch was played")
+	}
+}
