@@ -160,3 +160,25 @@ func TestHeatSurvivesARestart(t *testing.T) {
 		t.Error("a heat that is no number was taken")
 	}
 }
+
+// A table at its cap may have left an entry out: with every request that it would have served it is
+// offered again, though nobody new holds it.
+func TestAnEntryThatIsAskedForIsOfferedToTheTableAgain(t *testing.T) {
+	x := New(Config{})
+	x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 1 << 24})
+	offered := func() (all []uint64) {
+		x.Drain(func(c Change) { all = append(all, c.Fingerprint) })
+		return all
+	}
+	ask := func(id uint64, text string) {
+		x.Dispatch(Dispatch{Request: RequestID{1, id}, Chosen: 1, PromptUnits: 1, Path: weightedPath(text, 0)}, epoch)
+	}
+	ask(1, "aab")
+	if n := len(offered()); n != 3 {
+		t.Fatalf("%d entries offered of 3", n)
+	}
+	ask(2, "aab")
+	if all := offered(); !slices.Equal(all, []uint64{fingerprintOf("aab")}) {
+		t.Errorf("%x are offered again, want %x: the longest match", all, fingerprintOf("aab"))
+	}
+}
