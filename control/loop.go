@@ -15,10 +15,15 @@ import (
 // have changed: marks end, and ages are told once a second.
 const loadsAnyway = 100 * time.Millisecond
 
+// fewLoads is how many workers' loads weigh nothing beside the answer that they
+// are part of.
+const fewLoads = 64
+
 // publishLoop carries changes from index and fleet to the table: entries at
 // most every CoalesceInterval, loads at most every LoadsInterval, either at once
-// after a pause, states and marks always. It is the only writer of entries,
-// roster and loads.
+// after a pause, states and marks always. The loads of few workers go along with
+// entries after half of that: gateways then ask once, not twice. It is the only
+// writer of entries, roster and loads.
 func (s *Service) publishLoop(ctx context.Context) {
 	plans := time.NewTicker(planEvery)
 	defer plans.Stop()
@@ -29,10 +34,11 @@ func (s *Service) publishLoop(ctx context.Context) {
 	loads := paced{every: s.cfg.LoadsInterval, timer: time.NewTimer(loadsAnyway)}
 	defer loads.timer.Stop()
 	var batch publish.Batch
+	few := false
 	publishLoads := func(now time.Time) {
 		loads.done(now)
 		loads.timer.Reset(max(loads.every, loadsAnyway))
-		s.publishLoads(now)
+		few = s.publishLoads(now) <= fewLoads
 	}
 	publishEntries := func(now time.Time) {
 		entries.done(now)
@@ -47,10 +53,13 @@ func (s *Service) publishLoop(ctx context.Context) {
 			entries.want()
 		case <-s.loaded:
 			loads.want()
+		case <-s.batched:
+			entries.want()
+			loads.want()
 		case <-entries.timer.C:
 			now := time.Now()
 			s.table.Together(func() {
-				if loads.due(now) {
+				if loads.due(now) || few && loads.soon && now.Sub(loads.last) >= loads.every/2 {
 					publishLoads(now)
 				}
 				publishEntries(now)
@@ -149,7 +158,8 @@ func (s *Service) published() []discovery.Worker {
 	return out
 }
 
-func (s *Service) publishLoads(now time.Time) {
+// publishLoads tells the loads, and answers how many there are.
+func (s *Service) publishLoads(now time.Time) int {
 	workers := s.published()
 	totals := s.gateways.Totals(now)
 	records := make([]publish.Load, 0, len(workers))
@@ -176,6 +186,7 @@ func (s *Service) publishLoads(now time.Time) {
 		records = append(records, r)
 	}
 	s.table.SetLoads(records, now)
+	return len(records)
 }
 
 // reportedAt is when a worker told its load. One that answers is not silent, even

@@ -91,6 +91,7 @@ type Service struct {
 
 	dirty    chan struct{} // entries changed
 	loaded   chan struct{} // loads may have changed
+	batched  chan struct{} // both, as one
 	urgent   chan struct{} // roster, a state or a mark changed
 	saveSoon chan struct{} // a switch was thrown
 	serving  chan struct{}
@@ -124,7 +125,7 @@ func New(cfg Config) (_ *Service, err error) {
 		cfg: cfg, log: cfg.Logger, started: now, unlock: unlock,
 		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}, sized: make(chan struct{}, 1)}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
 		ledger: newLedgerBook(), members: newMemberBook(), workers: newWorkersBook(),
-		dirty: make(chan struct{}, 1), loaded: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
+		dirty: make(chan struct{}, 1), loaded: make(chan struct{}, 1), batched: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 		hot: newHotBook(now), young: newYoungBook(), tiers: tiers.New(), tiered: map[string]bool{},
 	}
@@ -331,8 +332,7 @@ func (s *Service) Batch(frame []byte) ([]byte, error) {
 	if err == nil {
 		s.metrics.batchSeconds.Observe(time.Since(begin).Seconds())
 		s.tellBatch(frame, order)
-		kick(s.dirty)
-		kick(s.loaded)
+		kick(s.batched)
 	}
 	return ack, err
 }

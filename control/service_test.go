@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -43,6 +44,34 @@ func TestADispatchReachesEveryGatewayWithinTheCoalescingTime(t *testing.T) {
 		for _, c := range path {
 			if diff := cmp.Diff([]uint16{one.refOf(alpha)}, two.holders(c.Fingerprint)); diff != "" {
 				t.Errorf("holders of %d: %s", c.End, diff)
+			}
+		}
+	})
+}
+
+// TestABatchIsOneAnswerToWhoWaits: of a prefix that is on its way and of the request that is in
+// flight there a gateway hears at once, however soon after the batch before. Otherwise it asks twice.
+func TestABatchIsOneAnswerToWhoWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := start(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
+		<-b.s.Ready()
+		one, two := b.gateway("one"), b.gateway("two")
+		one.catchUp()
+		time.Sleep(100 * time.Millisecond) // what the start has to tell
+		for n := range 10 {
+			time.Sleep(30 * time.Millisecond)
+			two.catchUp()
+			ref := one.refOf(alpha)
+			_, record := one.dispatch(ref, prompt("system", fmt.Sprint("question ", n)))
+			entries, answered := len(two.entries), make(chan bool)
+			go func() { answered <- two.poll(5 * time.Second) }()
+			synctest.Wait()
+			one.send([]wire.InFlight{{Ref: ref, Requests: uint16(n + 1), UncachedTokens: 500}}, record)
+			if !<-answered {
+				t.Fatal("nothing came")
+			}
+			if got := int(two.loads[ref].FleetInFlight); len(two.entries) == entries || got != n+1 {
+				t.Errorf("batch %d: %d entries more and %d requests in flight, want %d", n, len(two.entries)-entries, got, n+1)
 			}
 		}
 	})

@@ -86,8 +86,7 @@ func (s *Service) heardElsewhere(kind share.Kind, payload []byte) {
 	switch kind {
 	case share.Batch:
 		if err = s.ingest.Shared(payload, time.Now()); err == nil {
-			kick(s.dirty)
-			kick(s.loaded)
+			kick(s.batched)
 		}
 	case share.Heartbeat:
 		_, err = s.takeHeartbeat(payload)
