@@ -118,7 +118,11 @@ func (d *document) render(source string) (*document, error) {
 		p["index"], p["cluster"] = pool.Index, pool.Cluster
 		p["ring_units"], p["unit_bytes"] = pool.RingUnits, pool.UnitBytes
 		if _, ok := p["policy"]; !ok {
-			p["policy"] = map[string]any{"name": pool.Policy.Name.String()}
+			p["policy"] = map[string]any{}
+		}
+		nameRule(p["policy"], pool.Policy.Name)
+		if group, ok := p["control_group"].(map[string]any); ok {
+			nameRule(group["policy"], pool.Control.Policy.Name)
 		}
 	}
 	d.parsed, d.text, d.shown = set, marshalPolicy(d.off, routed(d.pools)), d.show()
@@ -126,6 +130,14 @@ func (d *document) render(source string) (*document, error) {
 		return nil, policyFailure(fmt.Sprintf("%s: %d bytes, the limit is %d", source, len(d.text), maxPolicyBytes), `name fewer models; "*" takes the rest`)
 	}
 	return d, nil
+}
+
+// nameRule says which rule is meant where none is named: modules of other versions have other
+// defaults.
+func nameRule(rule any, name policy.Name) {
+	if fields, ok := rule.(map[string]any); ok && fields["name"] == nil {
+		fields["name"] = name.String()
+	}
 }
 
 // withTokenizers returns the pools as the author wrote them.

@@ -181,7 +181,7 @@ func (p *parser) pools(at string, v gjson.Result, set *Set) {
 }
 
 func (p *parser) pool(at string, v gjson.Result, index uint8) Pool {
-	pool := Pool{Index: index, Policy: Default(Threshold), RingUnits: 16, UnitBytes: 64}
+	pool := Pool{Index: index, Policy: Default(DefaultRule), RingUnits: 16, UnitBytes: 64}
 	p.object(at, v, []field{
 		{"name", func(at string, v gjson.Result) {
 			pool.Name = p.text(at, v)
@@ -366,10 +366,10 @@ var parameters = []parameter{
 
 func (p *parser) policy(at string, v gjson.Result) Policy {
 	if !v.IsObject() {
-		p.fail(at, "not an object", `write {"name": "threshold"}`)
+		p.fail(at, "not an object", `write {"name": "cost"}`)
 		return Policy{}
 	}
-	name := Threshold
+	name := DefaultRule
 	if given := firstValue(v, "name"); given.Exists() {
 		var known bool
 		text := p.text(at+".name", given)

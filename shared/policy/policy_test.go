@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const contract = `{"off":false,"pools":[{"name":"default","index":0,"models":["*"],"mode":"route","policy":{"name":"threshold","load_limit":0.85,"min_match_tokens":256,"watermark":0.98},"ring_units":16,"unit_bytes":64,"cluster":"pool-default"}]}`
+const contract = `{"off":false,"pools":[{"name":"default","index":0,"models":["*"],"mode":"route","policy":{"name":"cost","miss_weight":3,"sample":0.5,"watermark":0.98},"ring_units":16,"unit_bytes":64,"cluster":"pool-default"}]}`
 
 func TestDefaultsAreWhatTheDocumentedExampleSpellsOut(t *testing.T) {
 	full, err := Parse([]byte(contract))
@@ -108,13 +108,14 @@ func TestWrongPolicyIsRefusedWithPlaceAndRemedy(t *testing.T) {
 		{pool(`"cluster":""`), "pools[1].cluster", "not a cluster name", "1 to 256"},
 		{pool(`"policy":"threshold"`), "pools[1].policy", "not an object", "name"},
 		{pool(`"policy":{"name":"thresh"}`), "pools[1].policy.name", `unknown policy: "thresh"`, "round_robin"},
-		{pool(`"policy":{"load_limit":0}`), "pools[1].policy.load_limit", "out of range: 0", "to 1"},
-		{pool(`"policy":{"load_limit":1.1}`), "pools[1].policy.load_limit", "out of range: 1.1", "to 1"},
-		{pool(`"policy":{"load_limit":"0.5"}`), "pools[1].policy.load_limit", "out of range", "number"},
-		{pool(`"policy":{"load_limt":0.5}`), "pools[1].policy.load_limt", "unknown key", "load_limit"},
+		{pool(`"policy":{"name":"threshold","load_limit":0}`), "pools[1].policy.load_limit", "out of range: 0", "to 1"},
+		{pool(`"policy":{"name":"threshold","load_limit":1.1}`), "pools[1].policy.load_limit", "out of range: 1.1", "to 1"},
+		{pool(`"policy":{"name":"threshold","load_limit":"0.5"}`), "pools[1].policy.load_limit", "out of range", "number"},
+		{pool(`"policy":{"name":"threshold","load_limt":0.5}`), "pools[1].policy.load_limt", "unknown key", "load_limit"},
+		{pool(`"policy":{"load_limit":0.5}`), "pools[1].policy.load_limit", "unknown key", "miss_weight"}, // of the default rule
 		{pool(`"policy":{"name":"random","load_limit":0.5}`), "pools[1].policy.load_limit", "unknown key", "name, lease_ms"},
-		{pool(`"policy":{"load_bound":1}`), "pools[1].policy.load_bound", "out of range", "1.01"},
-		{pool(`"policy":{"virtual_nodes":2000}`), "pools[1].policy.virtual_nodes", "out of range", "1024"},
+		{pool(`"policy":{"name":"threshold","load_bound":1}`), "pools[1].policy.load_bound", "out of range", "1.01"},
+		{pool(`"policy":{"name":"threshold","virtual_nodes":2000}`), "pools[1].policy.virtual_nodes", "out of range", "1024"},
 		{pool(`"policy":{"lease_ms":1}`), "pools[1].policy.lease_ms", "out of range", "1000"},
 		{`{"pools":[{"name":"a","models":["*"]},{"name":"a","index":1,"models":["m"]}]}`, "pools[1].name", "the name of pools[0] again", "unique"},
 		{`{"pools":[{"name":"a","models":["m","m"]}]}`, "pools[0].models[1]", "served by pools[0] already", "once"},

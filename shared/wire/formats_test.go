@@ -21,7 +21,7 @@ const examplePolicy = `{
   "off": false,
   "pools": [{
     "name": "default", "index": 0, "models": ["*"], "mode": "route",
-    "policy": {"name": "threshold", "load_limit": 0.85, "min_match_tokens": 256, "watermark": 0.98},
+    "policy": {"name": "cost", "miss_weight": 3, "sample": 0.5, "watermark": 0.98},
     "ring_units": 16, "unit_bytes": 64, "cluster": "pool-default"
   }]
 }
