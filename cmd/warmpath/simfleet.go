@@ -23,11 +23,21 @@ import (
 )
 
 func simListCommand() *cobra.Command {
-	return &cobra.Command{
+	var engines, asJSON bool
+	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the scenarios and the policies",
-		Args:  cobra.NoArgs,
+		Short: "List the scenarios and the policies, or the engines",
+		Long: `Lists the scenarios and the policies. With --engines the pairs of model and GPU that a
+scenario can be played with instead of its own engine: what of the cache's memory is
+left for tokens, what a cold prompt and a decode step take.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return printJSON(cmd, simList(engines))
+			}
+			if engines {
+				return printEngines(cmd.OutOrStdout())
+			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "SCENARIO\tNODES\tREQUESTS/S\tSATURATED AT\tWHAT")
 			for _, s := range virtual.Scenarios() {
@@ -45,6 +55,9 @@ func simListCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
+	cmd.Flags().BoolVar(&engines, "engines", false, "list the engines instead")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
 }
 
 // simFlags are the flags of run and compare.
@@ -57,6 +70,7 @@ type simFlags struct {
 	delays     string
 	set        []string
 	trace      string
+	engine     string
 	charts     string
 	asJSON     bool
 }
@@ -70,6 +84,7 @@ func (f *simFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.delays, "delays", "", "JSON file with delays measured on a live system: report_every_ms, report_ms, books_every_ms, books_ms, event_ms, prediction_ms, hop_ms, event_loss")
 	flags.StringArrayVar(&f.set, "set", nil, "a policy parameter, such as cost.miss_weight=1, or one of the engine: "+engineSettings()+"; may be repeated")
 	flags.StringVar(&f.trace, "trace", "", "recorded requests in Mooncake's format, for the scenarios that play them")
+	flags.StringVar(&f.engine, "engine", "", engineUsage)
 	flags.StringVar(&f.charts, "charts", "", "draw charts into this folder (PNG and SVG)")
 	flags.BoolVar(&f.asJSON, "json", false, "print the figures as JSON")
 }
@@ -82,7 +97,9 @@ func simRunCommand() *cobra.Command {
 		Example: `  warmpath sim run seed-16
   warmpath sim run seed-16 --policy threshold --load 0.85 --charts /tmp/charts
   warmpath sim run zipf-32 --gateways 64 --set cost.sample=0.25
-  warmpath sim run documents --set engine.long_prefill_tokens=512`,
+  warmpath sim run zipf-32 --gateways 64 --set cost.sample=0.25
+  warmpath sim run documents --set engine.long_prefill_tokens=512
+  warmpath sim run seed-16 --engine llama-3.1-8b-h100 --rate 40`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.play(cmd, args[0]) },
 	}
@@ -112,7 +129,7 @@ seeds; ± is the standard deviation between seeds.`,
 }
 
 func simSaturationCommand() *cobra.Command {
-	var seeds, trace string
+	var seeds, trace, preset string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "saturation SCENARIO",
@@ -121,10 +138,11 @@ func simSaturationCommand() *cobra.Command {
 requests of all seeds together a first token within max(1 s, 4 x the cold prefill of
 that prompt) and 50 ms a token after it. It is what --load 1 means.`,
 		Example: `  warmpath sim saturation seed-16
+  warmpath sim saturation seed-16 --engine llama-3.1-8b-l4
   warmpath sim saturation mooncake-conversation --trace traces/mooncake-conversation.jsonl`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := findScenario(args[0], trace)
+			s, err := findScenario(args[0], trace, preset)
 			if err != nil {
 				return err
 			}
@@ -139,7 +157,11 @@ that prompt) and 50 ms a token after it. It is what --load 1 means.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd, map[string]any{"scenario": s.Name, "seeds": list, "requests_per_second": rate})
+				found := map[string]any{"scenario": s.Name, "seeds": list, "requests_per_second": rate}
+				if s.Engine != "" {
+					found["engine"] = s.Engine
+				}
+				return printJSON(cmd, found)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %.1f requests/s\n", s.Name, rate)
 			return nil
@@ -148,12 +170,19 @@ that prompt) and 50 ms a token after it. It is what --load 1 means.`,
 	cmd.Flags().StringVar(&seeds, "seeds", "1-5", "seeds")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&trace, "trace", "", "recorded requests in Mooncake's format, for the scenarios that play them")
+	cmd.Flags().StringVar(&preset, "engine", "", engineUsage)
 	return cmd
 }
 
-// findScenario returns a scenario, with its trace where one is given.
-func findScenario(name, trace string) (virtual.Scenario, error) {
+// findScenario returns a scenario, with its trace and on another engine where they are given.
+func findScenario(name, trace, preset string) (virtual.Scenario, error) {
 	s, err := virtual.FindScenario(name)
+	if err == nil && preset != "" {
+		var p engine.Preset
+		if p, err = findEngine(preset); err == nil {
+			s = s.WithEngine(p)
+		}
+	}
 	if err != nil || trace == "" {
 		return s, err
 	}
@@ -168,7 +197,7 @@ func findScenario(name, trace string) (virtual.Scenario, error) {
 }
 
 func (f *simFlags) play(cmd *cobra.Command, name string) error {
-	s, err := findScenario(name, f.trace)
+	s, err := findScenario(name, f.trace, f.engine)
 	if err != nil {
 		return err
 	}
@@ -181,6 +210,9 @@ func (f *simFlags) play(cmd *cobra.Command, name string) error {
 	if f.load > 0 {
 		if f.rate > 0 {
 			return fmt.Errorf("--rate and --load both name the rate: give one of them")
+		}
+		if s.Saturation == 0 && f.engine != "" {
+			return fmt.Errorf("--load is a share of the saturation, which is known for a scenario's own engine only: give --rate, or find it with warmpath sim saturation %s --engine %s", name, f.engine)
 		}
 		if s.Saturation == 0 {
 			return fmt.Errorf("the saturation of %s is not known: give --rate, or find it with warmpath sim saturation %s", name, name)
@@ -240,7 +272,11 @@ func (f *simFlags) play(cmd *cobra.Command, name string) error {
 }
 
 func printComparison(out io.Writer, c *virtual.Comparison) {
-	fmt.Fprintf(out, "%s: %d requests at %.1f/s", c.Scenario, c.Requests, c.Rate)
+	fmt.Fprintf(out, "%s", c.Scenario)
+	if c.Engine != "" {
+		fmt.Fprintf(out, " on %s", c.Engine)
+	}
+	fmt.Fprintf(out, ": %d requests at %.1f/s", c.Requests, c.Rate)
 	if c.Load > 0 {
 		fmt.Fprintf(out, " (%.2f of saturation)", c.Load)
 	}

@@ -11,7 +11,8 @@ const BlockTokens = 16
 // Params describe one engine. The defaults model Llama-3.1-70B with FP8
 // weights on two H100 SXM (tensor parallel). They are derived from published
 // figures of the model and the GPU, not measured; what matters for routing is
-// their ratio (a cold 4,000-token prompt costs about 25 decode steps).
+// their ratio (a cold 4,000-token prompt costs about 25 decode steps). Presets
+// has those of other pairs, derived in the same way.
 type Params struct {
 	// CapacityBlocks is the KV cache in blocks of 16 tokens. Default 12,288
 	// (196,608 tokens): 2 x 80 GB x 0.9, less 70.6 GB of weights and 9 GB of
@@ -128,6 +129,12 @@ func (p Params) PrefillTime(promptTokens int) time.Duration {
 		done += chunk
 	}
 	return total
+}
+
+// DecodeTime is how long a step takes that gives each of so many requests a
+// token, with so many tokens of context each.
+func (p Params) DecodeTime(requests, context int) time.Duration {
+	return p.stepTime(stepLoad{requests: requests, kvTokens: int64(requests) * int64(context)})
 }
 
 // pairs counts what chunk tokens attend to when done tokens stand before them.

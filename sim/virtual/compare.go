@@ -15,6 +15,7 @@ import (
 // Comparison is several policies on one scenario over several seeds.
 type Comparison struct {
 	Scenario string             `json:"scenario"`
+	Engine   string             `json:"engine,omitempty"` // another than the scenario's own
 	Rate     float64            `json:"rate"`
 	Load     float64            `json:"load,omitempty"` // share of saturation
 	Gateways int                `json:"gateways"`
@@ -105,7 +106,7 @@ func (f *farness) is(run, done int) {
 
 // comparison is one that is to be played.
 func (s *Scenario) comparison(names []string, seeds []uint64, p Play) *Comparison {
-	c := &Comparison{Scenario: s.Name, Rate: p.Rate, Gateways: p.Gateways, Requests: p.Requests, Seeds: seeds, Policies: map[string]*Summed{}, Order: names}
+	c := &Comparison{Scenario: s.Name, Engine: s.Engine, Rate: p.Rate, Gateways: p.Gateways, Requests: p.Requests, Seeds: seeds, Policies: map[string]*Summed{}, Order: names}
 	if c.Rate <= 0 {
 		c.Rate = s.Rate
 	}

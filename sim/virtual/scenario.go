@@ -16,6 +16,7 @@ type Scenario struct {
 	About   string
 	Workers int
 	Params  engine.Params
+	Engine  string // the preset that it is played with, empty for the scenario's own engine
 	Speed   []float64
 	Rate    float64 // requests a second at which it is played unless told otherwise
 	// Saturation is the highest rate at which the reference meets the SLO for
@@ -71,6 +72,13 @@ func chat(name, about string, rate float64, changes ...func(c *Chat)) Scenario {
 
 func (s Scenario) with(change func(s *Scenario)) Scenario {
 	change(&s)
+	return s
+}
+
+// WithEngine plays the scenario on another engine, cache and SLO included. Its saturation is then not
+// known.
+func (s Scenario) WithEngine(p engine.Preset) Scenario {
+	s.Params, s.Engine, s.Saturation = p.Params(), p.Name, 0
 	return s
 }
 

@@ -83,6 +83,12 @@ func workloads() []Scenario {
 			c.MinTurns, c.MaxTurns, c.System.Mean, c.Think = 20, 40, 800, 5*time.Second
 		}),
 		fanOut(),
+		chat("pressure", "answers of 1,200 tokens on caches of 96,000: running requests are preempted from 15/s on", 15, func(c *Chat) {
+			c.System.Mean, c.MinTurns, c.MaxTurns = 800, 2, 5
+			c.Answer = Lengths{Mean: 1200, CV: 0.7, Min: 50, Max: 6000}
+		}).with(func(s *Scenario) {
+			s.Params = h200Pair(func(p *engine.Params) { p.CapacityBlocks = 6000 })
+		}),
 		{
 			Name: "mooncake-conversation", About: "a recorded hour of a chat service (needs --trace)", Recorded: true,
 			Workers: 16, Params: h200Pair(), Rate: 8, Settle: time.Minute,
