@@ -2,6 +2,7 @@ package route
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,6 +43,10 @@ func TestAHomePaysHalfForTheCopyThatItIsToGet(t *testing.T) {
 	}
 	if got := d.Candidates[0]; math.Abs(got.Terms.Miss-4*0.2048) > 1e-9 {
 		t.Errorf("a home with its copy pays %v", got.Terms.Miss)
+	}
+	slices.Reverse(v.Homes)
+	if again := choose(req, v); again.Best != 2 || again.Candidates[2].Home {
+		t.Errorf("with the prefixes the other way round %d: %+v", again.Best, again.Candidates)
 	}
 }
 

@@ -133,6 +133,31 @@ func TestEqualCostsKeepASessionTogetherAndSpreadSessions(t *testing.T) {
 	}
 }
 
+// Half a millisecond is nothing: a session stays where it was for as much, and not for more.
+func TestNearlyEqualCostsAreEqualAndTheSessionDecides(t *testing.T) {
+	v := priced(2)
+	ask := func(session uint64) uint16 {
+		req := long()
+		req.SessionKey = session
+		return choose(req, v).Best
+	}
+	home := map[uint64]uint16{}
+	for session := range uint64(50) {
+		home[session+1] = ask(session + 1)
+	}
+	for waiting, want := range map[int]bool{4: true, 6: false} { // tokens at 10,000/s: 0.4 and 0.6 ms
+		for _, ref := range []uint16{1, 2} {
+			v.worker(1).UncachedTokens, v.worker(2).UncachedTokens = 0, 0
+			v.worker(ref).UncachedTokens = waiting
+			for session, at := range home {
+				if stays := ask(session) == at; at == ref && stays != want {
+					t.Errorf("%d tokens before it at %d: session %d stays %v", waiting, at, session, stays)
+				}
+			}
+		}
+	}
+}
+
 func TestUnknownRatesAreThoseOfTheOthers(t *testing.T) {
 	v := priced(3)
 	v.worker(2).PrefillRate = 0
