@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -23,8 +24,14 @@ func NewClient(crowd int) *Client {
 	}}
 }
 
-// All runs n requests, built by make, and returns the first error.
+// All runs n requests, made by build, and returns the first error.
 func (c *Client) All(ctx context.Context, n int, build func(i int) (*http.Request, error)) error {
+	return c.Paced(ctx, n, 0, build)
+}
+
+// Paced is All at random moments, rate a second; 0 is as quickly as may be. More
+// than the crowd are not under way at once.
+func (c *Client) Paced(ctx context.Context, n, rate int, build func(i int) (*http.Request, error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)
@@ -40,9 +47,15 @@ func (c *Client) All(ctx context.Context, n int, build func(i int) (*http.Reques
 			}
 		}()
 	}
+	began, due := time.Now(), time.Duration(0)
+	rng := rand.New(rand.NewPCG(11, uint64(rate)))
 	for i := range n {
 		if ctx.Err() != nil {
 			break
+		}
+		if rate > 0 {
+			due += time.Duration(rng.ExpFloat64() * float64(time.Second) / float64(rate))
+			<-time.After(time.Until(began.Add(due)))
 		}
 		next <- i
 	}

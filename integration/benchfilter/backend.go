@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -26,6 +27,8 @@ type backend struct {
 	addresses []string
 	ports     map[int]int // documented port -> port of this run
 	control   *control.Service
+	specs     []discovery.Spec // of the control service
+	policy    []byte
 	cancel    context.CancelFunc
 	done      chan error
 	servers   []*http.Server
@@ -79,6 +82,7 @@ func startBackend(ctx context.Context, more, end string) (*backend, error) {
 		}
 		specs = append(specs, spec)
 	}
+	b.specs, b.policy = specs, policy
 	b.control, err = control.New(control.Config{
 		Listen: "127.0.0.1:0", Token: "change-me", Workers: specs, Policy: policy,
 	})
@@ -116,12 +120,18 @@ func (b *backend) stop() {
 // envoy starts one Envoy from the shipped example; without a module the filter
 // is taken out of it.
 func (b *backend) envoy(ctx context.Context, binary, module string, threads int) (*envoyrun.Proxy, error) {
+	return b.envoyWith(ctx, binary, module, threads, func(*envoyrun.Options) {})
+}
+
+// envoyWith is envoy with options of the caller's.
+func (b *backend) envoyWith(ctx context.Context, binary, module string, threads int, edit func(*envoyrun.Options)) (*envoyrun.Proxy, error) {
 	o := envoyrun.Options{
-		Binary: binary, Example: "envoy.yaml", Module: module, Ports: b.ports,
+		Binary: binary, Example: "envoy.yaml", Module: module, Ports: maps.Clone(b.ports),
 		Concurrency: threads, LogLevel: "warning", StartLimit: 5 * time.Minute,
 	}
 	if module == "" {
 		o.Bootstrap = func(tree envoyrun.Tree) { envoyrun.DropFilter(tree, "warmpath") }
 	}
+	edit(&o)
 	return envoyrun.Start(ctx, o)
 }

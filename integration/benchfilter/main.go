@@ -1,6 +1,7 @@
 // Command benchfilter measures what the filter costs: processor time of the
 // Envoy process with the module minus without it, per request and per streamed
-// chunk, the time of an idle Envoy, and the same requests in the wazero host.
+// chunk, the time of an idle Envoy, what it costs to tell of dispatches at once,
+// and the same requests in the wazero host.
 //
 //	go run ./integration/benchfilter --json out.json
 //
@@ -15,6 +16,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -36,34 +38,42 @@ type Report struct {
 	Machine   string          `json:"machine"`
 	CPUs      int             `json:"cpus"`
 	Rounds    int             `json:"rounds"`
-	Requests  []bench.Cost    `json:"requests"`
+	Requests  []RequestCost   `json:"requests"`
 	Exact     []ExactCost     `json:"exact"`
 	Admission []AdmissionCost `json:"admission"`
 	Streams   []StreamCost    `json:"streams"`
 	Idle      []IdleCost      `json:"idle"`
+	News      []NewsCost      `json:"news"`
 	Wazero    []WazeroCost    `json:"wazero"`
 	Passed    bool            `json:"passed"` // every figure that has a budget keeps it
 }
 
 // options of a run.
 type options struct {
-	envoy  string
-	rounds int
-	quick  bool
-	only   string
-	log    io.Writer
+	envoy   string
+	rounds  int
+	quick   bool
+	only    string
+	against string // another build of the module, "" for none
+	sizes   []int  // of bodies, nil for those with a budget
+	log     io.Writer
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 1 && args[0] == controlMode {
+		return runControl(os.Stdin, stdout, stderr)
+	}
 	flags := flag.NewFlagSet("benchfilter", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	o := options{log: stderr}
 	flags.StringVar(&o.envoy, "envoy", "1.40.0", "version of Envoy")
 	flags.IntVar(&o.rounds, "rounds", 12, "alternated rounds; the median counts")
 	flags.BoolVar(&o.quick, "quick", false, "3 rounds and short streams: to see that it runs, not to quote")
-	flags.StringVar(&o.only, "only", "", "one of requests, exact, admission, streams, idle, wazero; all when empty")
+	flags.StringVar(&o.only, "only", "", "one of requests, exact, admission, streams, idle, news, wazero; all when empty")
+	flags.StringVar(&o.against, "against", "", "another build of the module, whose requests and news are measured in turns with this one's")
+	flags.Func("sizes", "body sizes of the requests, in bytes: 4000,16000", func(list string) error { return json.Unmarshal([]byte("["+list+"]"), &o.sizes) })
 	file := flags.String("json", "", "write the report here as well")
 	gate := flags.Bool("gate", false, "exit with 1 when a budget is missed")
 	if err := flags.Parse(args); err != nil {
@@ -132,6 +142,7 @@ func measure(ctx context.Context, o options) (*Report, error) {
 		{"admission", func() error { return measureAdmission(ctx, o, b, binary, full, report) }},
 		{"streams", func() error { return measureStreams(ctx, o, b, binary, full, lean, report) }},
 		{"idle", func() error { return measureIdle(ctx, o, b, binary, full, report) }},
+		{"news", func() error { return measureNews(ctx, o, b, binary, full, report) }},
 		{"wazero", func() error { return measureWazero(ctx, o, b, full, report) }},
 	}
 	for _, part := range parts {

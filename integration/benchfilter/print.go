@@ -18,9 +18,9 @@ func (r *Report) print(w io.Writer) {
 		return fmt.Sprintf(format, value)
 	}
 	if len(r.Requests) > 0 {
-		fmt.Fprintln(t, "\nchat body\twithout\twith\tadded\tlowest\thighest\tbudget\t\t")
+		fmt.Fprintln(t, "\nchat body\tbuild\twithout\twith\tadded\tlowest\thighest\tpages got\twritten\tbudget\t\t")
 		for _, c := range r.Requests {
-			fmt.Fprintf(t, "%d B\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s\t\n", c.BodyBytes, c.Without, c.With, c.Added, c.Lowest, c.Highest, budget(c.Budget, "%.0f"), c.Verdict)
+			fmt.Fprintf(t, "%d B\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.1f\t%.1f\t%s\t%s\t\n", c.BodyBytes, c.Build, c.Without, c.With, c.Added, c.Lowest, c.Highest, c.PageGets, c.PagesWritten, budget(c.Budget, "%.0f"), c.Verdict)
 		}
 	}
 	if len(r.Exact) > 0 {
@@ -45,6 +45,12 @@ func (r *Report) print(w io.Writer) {
 		fmt.Fprintln(t, "\nidle threads\twithout\twith\tbudget\t\t")
 		for _, c := range r.Idle {
 			fmt.Fprintf(t, "%d\t%.2f %%\t%.2f %%\t%s\t%s\t\n", c.Threads, c.Without, c.With, budget(c.Budget, "%.0f %%"), c.Verdict)
+		}
+	}
+	if len(r.News) > 0 {
+		fmt.Fprintln(t, "\nthreads\trequests/s\ttold every\tbuild\tEnvoy\tlowest\thighest\tcontrol\tcalls/s\tpages written\t")
+		for _, c := range r.News {
+			fmt.Fprintf(t, "%d\t%d\t%d ms\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.1f\t%.1f\t\n", c.Threads, c.Rate, c.IntervalMillis, c.Build, c.Envoy, c.Lowest, c.Highest, c.Control, c.Calls, c.PagesWritten)
 		}
 	}
 	if len(r.Wazero) > 0 {

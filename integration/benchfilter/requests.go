@@ -5,11 +5,20 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/integration/bench"
 	"github.com/warmpath/warmpath/integration/envoyrun"
 )
+
+// RequestCost is what a request of a size costs with a build of the module.
+type RequestCost struct {
+	bench.Cost
+	Build        string  `json:"build"` // this, or against
+	PageGets     float64 `json:"page_gets_per_request"`
+	PagesWritten float64 `json:"pages_written_per_request"` // by the courier, as control tells of what was sent
+}
 
 // sizes are body sizes with their budgets in us, 0 for none.
 var sizes = []struct {
@@ -23,35 +32,134 @@ var sizes = []struct {
 	{2 << 20, 24, 0},
 }
 
-// measureRequests compares two Envoys round by round.
+// measureRequests compares an Envoy without the module and one with each build of
+// it, round by round.
 func measureRequests(ctx context.Context, o options, b *backend, binary, module string, report *Report) error {
 	without, err := b.envoy(ctx, binary, "", 2)
 	if err != nil {
 		return err
 	}
 	defer without.Stop()
-	with, err := b.envoy(ctx, binary, module, 2)
-	if err != nil {
-		return err
-	}
-	defer with.Stop()
 	c := bench.NewClient(4)
-	if err := waitSteered(ctx, c, with); err != nil {
-		return err
+	builds := buildsOf(o, module)
+	for i := range builds {
+		if builds[i].envoy, err = b.envoy(ctx, binary, builds[i].module, 2); err != nil {
+			return err
+		}
+		defer builds[i].envoy.Stop()
+		if err := waitSteered(ctx, c, builds[i].envoy); err != nil {
+			return err
+		}
 	}
-	for _, size := range sizes {
-		cost := bench.Cost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget}
+	measure := func(cost bench.Cost) error {
 		if o.quick {
 			cost.Requests /= 4
 		}
-		x := comparison{client: c, without: without, with: with, body: bench.NewBodies(size.bytes).Next, rounds: o.rounds}
-		if err := x.run(ctx, &cost); err != nil {
-			return fmt.Errorf("the module and %d bytes: %w", size.bytes, err)
+		costs, err := compareBuilds(ctx, c, o.rounds, cost, without, builds)
+		if err != nil {
+			return fmt.Errorf("the module and %d bytes: %w", cost.BodyBytes, err)
 		}
-		report.Requests = append(report.Requests, cost)
-		fmt.Fprintf(o.log, "  %7d bytes: %6.0f us without, %6.0f with, %+6.0f added\n", size.bytes, cost.Without, cost.With, cost.Added)
+		report.Requests = append(report.Requests, costs...)
+		for _, r := range costs {
+			fmt.Fprintf(o.log, "  %7d bytes, %s: %6.0f us without, %6.0f with, %+6.0f added; %.1f pages got, %.1f written\n", r.BodyBytes, r.Build, r.Without, r.With, r.Added, r.PageGets, r.PagesWritten)
+		}
+		return nil
+	}
+	for _, size := range sizes {
+		if o.sizes != nil && !slices.Contains(o.sizes, size.bytes) {
+			continue
+		}
+		if err := measure(bench.Cost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget}); err != nil {
+			return err
+		}
+	}
+	for _, bytes := range o.sizes {
+		for _, size := range sizes {
+			if size.bytes == bytes {
+				bytes = 0
+			}
+		}
+		if bytes == 0 {
+			continue
+		}
+		if err := measure(bench.Cost{BodyBytes: bytes, Requests: 300}); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// build is a build of the module and an Envoy that runs it.
+type build struct {
+	name, module string
+	envoy        *envoyrun.Proxy
+}
+
+func buildsOf(o options, module string) []build {
+	builds := []build{{name: "this", module: module}}
+	if o.against != "" {
+		builds = append(builds, build{name: "against", module: o.against})
+	}
+	return builds
+}
+
+// compareBuilds sends bodies to all in turn, other ones to each: they share a
+// control service, and what one has sent is known to the others.
+func compareBuilds(ctx context.Context, c *bench.Client, rounds int, cost bench.Cost, without *envoyrun.Proxy, builds []build) ([]RequestCost, error) {
+	var off []float64
+	bodies := bench.NewBodies(cost.BodyBytes)
+	on, added, pages := make([][]float64, len(builds)), make([][]float64, len(builds)), make([][2]float64, len(builds))
+	next := func() [][]byte {
+		batch := make([][]byte, cost.Requests)
+		for i := range batch {
+			batch[i] = bodies.Next()
+		}
+		return batch
+	}
+	for round := -1; round < rounds; round++ { // the first one warms up
+		a, err := perRequest(ctx, c, without, next(), "")
+		if err != nil {
+			return nil, fmt.Errorf("without: %w", err)
+		}
+		if round >= 0 {
+			off = append(off, a)
+		}
+		for i := range builds {
+			i = (i + round + 1) % len(builds)
+			before, err := pagesOf(ctx, builds[i].envoy)
+			if err != nil {
+				return nil, err
+			}
+			z, err := perRequest(ctx, c, builds[i].envoy, next(), "")
+			if err != nil {
+				return nil, fmt.Errorf("with: %w", err)
+			}
+			<-time.After(150 * time.Millisecond) // a tick hands the counters over
+			after, err := pagesOf(ctx, builds[i].envoy)
+			if err != nil {
+				return nil, err
+			}
+			if round < 0 {
+				continue
+			}
+			on[i], added[i] = append(on[i], z), append(added[i], z-a)
+			for j := range pages[i] {
+				pages[i][j] += (after[j] - before[j]) / float64(rounds*cost.Requests)
+			}
+		}
+	}
+	costs := make([]RequestCost, len(builds))
+	for i := range builds {
+		costs[i] = RequestCost{Cost: cost, Build: builds[i].name, PageGets: pages[i][0], PagesWritten: pages[i][1]}
+		costs[i].Sum(off, on[i], added[i])
+	}
+	return costs, nil
+}
+
+// pagesOf is how many pages of the table were got, and written, so far.
+func pagesOf(ctx context.Context, p *envoyrun.Proxy) (n [2]float64, err error) {
+	stats, err := p.Stats(ctx, `^wasmcustom\.warmpath\.page`)
+	return [2]float64{float64(stats["wasmcustom.warmpath.page_gets"]), float64(stats["wasmcustom.warmpath.pages_written"])}, err
 }
 
 // comparison sends the same bodies to two Envoys, one of which does more.
