@@ -21,7 +21,8 @@ import (
 //
 // apply is asked once for each content that differs from the one before it,
 // good or bad, so a good file is accepted again after a bad one. Its error is
-// logged; keeping the last good state is apply's business.
+// logged; keeping the last good state is apply's business. What is in force is
+// logged, too.
 func Watch(ctx context.Context, path string, known []byte, interval time.Duration, log *slog.Logger, apply func([]byte) error) error {
 	var events chan fsnotify.Event
 	var errs chan error
@@ -37,17 +38,17 @@ func Watch(ctx context.Context, path string, known []byte, interval time.Duratio
 	}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	last, missing := string(known), false
+	seen := contents{last: string(known)}
 	read := func() {
 		data, err := ReadBounded(path)
-		switch {
-		case err != nil && !missing:
-			missing = true
+		switch seen.look(data, err) {
+		case gone:
 			log.Error("file can't be read, keeping the last good state", "file", path, "err", err)
-		case err == nil && (missing || string(data) != last):
-			missing, last = false, string(data)
+		case changed:
 			if err := apply(data); err != nil {
 				log.Error("file refused, keeping the last good state", "file", path, "err", err)
+			} else {
+				log.Info("file in force", "file", path)
 			}
 		}
 	}
@@ -73,6 +74,40 @@ func Watch(ctx context.Context, path string, known []byte, interval time.Duratio
 			}
 		}
 	}
+}
+
+// contents is what a watched file held when it was looked at last.
+type contents struct {
+	last             string
+	missing, emptied bool
+}
+
+type finding uint8
+
+const (
+	same finding = iota
+	changed
+	gone
+)
+
+// look compares with the look before. A file that is written in place is empty for a moment: that
+// counts only when it still is at the next look.
+func (c *contents) look(data []byte, err error) finding {
+	switch {
+	case err != nil && c.missing:
+		return same
+	case err != nil:
+		c.missing = true
+		return gone
+	case len(data) == 0 && c.last != "" && !c.emptied && !c.missing:
+		c.emptied = true
+		return same
+	case !c.missing && string(data) == c.last:
+		c.emptied = false
+		return same
+	}
+	c.missing, c.emptied, c.last = false, false, string(data)
+	return changed
 }
 
 // ReadBounded reads a file of at most MaxListBytes.

@@ -1,10 +1,13 @@
 package discovery
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -74,6 +77,57 @@ func TestAGoodFileIsAcceptedAgainAfterABadOne(t *testing.T) {
 	next(t, applied, "good")
 	write(t, path, "in place")
 	next(t, applied, "in place")
+}
+
+func TestAFileThatIsWrittenInPlaceIsEmptyForAMomentOnly(t *testing.T) {
+	c := contents{last: "good"}
+	failed := errors.New("no such file")
+	for i, step := range []struct {
+		data string
+		err  error
+		want finding
+	}{
+		{"good", nil, same},
+		{"", nil, same},          // truncated ...
+		{"better", nil, changed}, // ... and written
+		{"", nil, same},
+		{"better", nil, same}, // the same again
+		{"", nil, same},
+		{"", nil, changed}, // it is empty: apply says what it thinks of it
+		{"", nil, same},
+		{"good", nil, changed},
+		{"", failed, gone},
+		{"", failed, same},
+		{"", nil, changed}, // came back empty
+		{"good", nil, changed},
+	} {
+		if got := c.look([]byte(step.data), step.err); got != step.want {
+			t.Errorf("look %d, %q and %v: %d, want %d", i, step.data, step.err, got, step.want)
+		}
+	}
+}
+
+func TestWhatIsInForceIsLogged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	write(t, path, "good")
+	var out bytes.Buffer // read when its writer has ended
+	ctx, cancel := context.WithCancel(t.Context())
+	applied, ended := make(chan string, 10), make(chan error, 1)
+	go func() {
+		ended <- Watch(ctx, path, []byte("good"), time.Hour, slog.New(slog.NewTextHandler(&out, nil)), func(b []byte) error {
+			applied <- string(b)
+			return nil
+		})
+	}()
+	replace(t, path, "better")
+	next(t, applied, "better")
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if log := out.String(); !strings.Contains(log, "file in force") || !strings.Contains(log, path) {
+		t.Errorf("logged %q", log)
+	}
 }
 
 func TestAFileThatGoesAndComesBackIsReadAgain(t *testing.T) {
