@@ -288,6 +288,30 @@ func TestFullQueueIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
+func TestPreemptionsAreToldAndTheAnswersWhole(t *testing.T) {
+	w := start(t, func(c *Config) {
+		c.Engine = engine.DefaultParams()
+		c.Engine.CapacityBlocks = 40
+	})
+	// Two answers of one prompt, 26 blocks or more each.
+	status, _, reply := post(t, w, "/v1/chat/completions", `{"model":"m","n":2,"max_tokens":400,"ignore_eos":true,"messages":[{"role":"user","content":"Twice, at length"}]}`)
+	if status != http.StatusOK || !strings.Contains(reply, `"completion_tokens":800`) {
+		t.Fatalf("%d %s", status, reply)
+	}
+	r, err := http.Get(w.URL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	metrics, err := io.ReadAll(r.Body)
+	if want := `vllm:num_preemptions_total{engine="0",model_name="m"} 1`; err != nil || !strings.Contains(string(metrics), want) {
+		t.Errorf("no %s in the metrics: %v\n%s", want, err, metrics)
+	}
+	if s := w.Stats(); s.Finished != 2 || s.BlocksInUse != 0 || s.RecomputedTokens == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // waitFor polls a condition that a goroutine outside the test makes true.
 func waitFor(t testing.TB, ok func() bool) {
 	t.Helper()
