@@ -75,8 +75,8 @@ type Config struct {
 	// CoalesceInterval: entry changes are published at most this often, the first
 	// after a pause at once. 25 ms, between 10 ms and 1 s.
 	CoalesceInterval time.Duration
-	// LoadsInterval: the same for changed loads; those of few workers go along with
-	// entries after half of it. DefaultLoadsInterval.
+	// LoadsInterval: the same for changed loads. In fleets of up to 64 workers what
+	// gateways tell goes out after half of it. DefaultLoadsInterval.
 	LoadsInterval time.Duration
 	// StateFile keeps refs and index over a restart. Empty: nothing is kept.
 	StateFile string

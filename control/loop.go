@@ -21,9 +21,9 @@ const fewLoads = 64
 
 // publishLoop carries changes from index and fleet to the table: entries at
 // most every CoalesceInterval, loads at most every LoadsInterval, either at once
-// after a pause, states and marks always. The loads of few workers go along with
-// entries after half of that: gateways then ask once, not twice. It is the only
-// writer of entries, roster and loads.
+// after a pause, states and marks always. What a batch changes of few workers'
+// loads goes out after half of that, along with its entries: gateways then ask
+// once, not twice. It is the only writer of entries, roster and loads.
 func (s *Service) publishLoop(ctx context.Context) {
 	plans := time.NewTicker(planEvery)
 	defer plans.Stop()
@@ -34,11 +34,14 @@ func (s *Service) publishLoop(ctx context.Context) {
 	loads := paced{every: s.cfg.LoadsInterval, timer: time.NewTimer(loadsAnyway)}
 	defer loads.timer.Stop()
 	var batch publish.Batch
-	few := false
+	along := loads.every // after which loads go along with a batch's entries
 	publishLoads := func(now time.Time) {
 		loads.done(now)
 		loads.timer.Reset(max(loads.every, loadsAnyway))
-		few = s.publishLoads(now) <= fewLoads
+		along = loads.every
+		if s.publishLoads(now) <= fewLoads {
+			along /= 2
+		}
 	}
 	publishEntries := func(now time.Time) {
 		entries.done(now)
@@ -50,16 +53,16 @@ func (s *Service) publishLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.dirty:
-			entries.want()
+			entries.want(entries.every)
 		case <-s.loaded:
-			loads.want()
+			loads.want(loads.every)
 		case <-s.batched:
-			entries.want()
-			loads.want()
+			entries.want(entries.every)
+			loads.want(along)
 		case <-entries.timer.C:
 			now := time.Now()
 			s.table.Together(func() {
-				if loads.due(now) || few && loads.soon && now.Sub(loads.last) >= loads.every/2 {
+				if loads.due(now, along) {
 					publishLoads(now)
 				}
 				publishEntries(now)
@@ -72,7 +75,7 @@ func (s *Service) publishLoop(ctx context.Context) {
 			now := time.Now()
 			s.table.Together(func() {
 				publishLoads(now)
-				if entries.due(now) {
+				if entries.due(now, entries.every) {
 					publishEntries(now)
 				}
 			})
@@ -91,15 +94,18 @@ type paced struct {
 	soon  bool // the timer runs for it
 }
 
-func (p *paced) want() {
-	if !p.soon {
+// want has it done, so long after the last time or as said before.
+func (p *paced) want(every time.Duration) {
+	if !p.soon || every < p.every {
 		p.soon = true
-		p.timer.Reset(max(0, p.every-time.Since(p.last)))
+		p.timer.Reset(max(0, every-time.Since(p.last)))
 	}
 }
 
-// due tells whether it is wanted and may be done now.
-func (p *paced) due(now time.Time) bool { return p.soon && now.Sub(p.last) >= p.every }
+// due tells whether it is wanted, and was done so long ago.
+func (p *paced) due(now time.Time, every time.Duration) bool {
+	return p.soon && now.Sub(p.last) >= every
+}
 
 func (p *paced) done(now time.Time) { p.soon, p.last = false, now }
 
