@@ -24,7 +24,7 @@ const maxExplainedBody = 4 << 20
 
 func explainCommand() *cobra.Command {
 	var o explainOptions
-	var file, path, tokenEnv string
+	var file, path, tokenEnv, gateway string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain --body FILE",
@@ -41,13 +41,18 @@ same prompt that the gateway itself sent to a worker a moment ago. A rule that l
 part of the workers draws here by --seed and there anew for every request; where the draw matters,
 "chosen" says how many of 200 draws choose each worker.
 
+--gateway sends the request to a running gateway instead, which serves it, and shows what that
+one knew of each worker and made of it. It has to explain: warmpath gateway --explain, or
+"explain": true in the configuration of the module in Envoy.
+
 --save keeps all that was asked for in a file, to explain the same moment later or
 elsewhere with --snapshot: any request, not only this one.`,
 		Example: `  warmpath explain --body request.json
   warmpath explain --body request.json --save then.zip
   warmpath explain --body other.json --snapshot then.zip
   warmpath explain --body - --control http://10.0.0.5:8780 --pool chat --json < request.json
-  warmpath explain --body request.json --endpoint /v1/messages --session alice`,
+  warmpath explain --body request.json --endpoint /v1/messages --session alice
+  warmpath explain --body request.json --gateway http://127.0.0.1:8080`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var known bool
@@ -60,6 +65,21 @@ elsewhere with --snapshot: any request, not only this one.`,
 			}
 			if o.save != "" && o.snapshot != "" || o.snapshot != "" && cmd.Flags().Changed("control") {
 				return errors.New("--snapshot stands in for a control service: leave --control and --save away")
+			}
+			if gateway != "" {
+				for _, other := range []string{"control", "snapshot", "save", "sent", "pool", "seed"} {
+					if cmd.Flags().Changed(other) {
+						return fmt.Errorf("--gateway asks a gateway that decides by itself: leave --%s away", other)
+					}
+				}
+				e, err := explainLive(cmd, raw, gateway, path, o.session)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd, e)
+				}
+				return e.print(cmd.OutOrStdout())
 			}
 			o.control.token = os.Getenv(tokenEnv)
 			o.control.tokenEnv = tokenEnv
@@ -78,6 +98,7 @@ elsewhere with --snapshot: any request, not only this one.`,
 	f.StringVar(&path, "endpoint", "/v1/chat/completions", "path of the request")
 	o.control.url = defaultControl
 	f.Var((*urlValue)(&o.control.url), "control", "control service")
+	f.Var((*urlValue)(&gateway), "gateway", "running gateway that explains: the request is sent there and served")
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the bearer token")
 	f.StringVar(&o.pool, "pool", "", "pool to route in; default: the one that serves the body's model")
 	f.StringVar(&o.session, "session", "", "value of the session header; default: prompt_cache_key or user of the body")

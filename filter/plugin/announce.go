@@ -70,7 +70,11 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 	vm.line = line
 	s.setDecision(line)
 	if s.explanation != nil {
-		s.explanation = append(append(s.explanation, ' '), line...)
+		rule := pool.View.Pool.Policy.Name
+		if d.Control {
+			rule = pool.View.Pool.Control.Policy.Name
+		}
+		s.explanation = appendWorkers(append(append(s.explanation, ' '), line...), f, d, rule)
 	}
 }
 

@@ -2,11 +2,14 @@ package plugin
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/body"
 	"github.com/warmpath/warmpath/filter/fleet"
 	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/route"
 	"github.com/warmpath/warmpath/tokenizer/chat"
 )
 
@@ -66,6 +69,89 @@ func (s *stream) keepExplanation(pool *fleet.Pool, p *prompt) {
 		separator = ","
 	}
 	s.explanation = b
+}
+
+// explainedWorkers is how many workers an explanation lists: the rest is counted.
+const explainedWorkers = 16
+
+// appendWorkers appends what a decision saw of the workers and made of it, the best and the second
+// first, each as one field:
+//
+//	@10.0.0.1:9000;matched=640;credited=640;load=0.0800;kv=0.0200;n=3;uncached=512;age=120ms;wait=0.0512;miss=0.0688;decode=0.0100;evict=0.0000;spread=-0.0200;cost=0.1100
+func appendWorkers(b []byte, f *fleet.Fleet, d *route.Decision, rule policy.Name) []byte {
+	listed := 0
+	for pass := range 3 {
+		for i := range d.Candidates {
+			c := &d.Candidates[i]
+			turn := 2
+			switch c.Ref {
+			case d.Best:
+				turn = 0
+			case d.Second:
+				turn = 1
+			}
+			if turn != pass {
+				continue
+			}
+			if listed++; listed <= explainedWorkers {
+				b = appendWorker(append(append(b, " @"...), f.AddressOf(c.Ref)...), c, rule)
+			}
+		}
+	}
+	if listed > explainedWorkers {
+		b = strconv.AppendInt(append(b, " workers_more="...), int64(listed-explainedWorkers), 10)
+	}
+	return b
+}
+
+func appendWorker(b []byte, c *route.Candidate, rule policy.Name) []byte {
+	whole := func(name string, n int) {
+		b = strconv.AppendInt(append(append(append(b, ';'), name...), '='), int64(n), 10)
+	}
+	part := func(name string, x float64) {
+		b = strconv.AppendFloat(append(append(append(b, ';'), name...), '='), x, 'f', 4, 64)
+	}
+	if c.Left != route.LeftNot {
+		b = append(append(b, ";left="...), c.Left.String()...)
+	}
+	whole("matched", c.MatchedTokens)
+	whole("credited", c.CreditedTokens)
+	part("load", c.Load)
+	part("kv", c.Watermark)
+	whole("n", c.InFlight)
+	whole("uncached", c.UncachedTokens)
+	if c.Age >= 0 {
+		whole("age", int(c.Age/time.Millisecond))
+		b = append(b, "ms"...)
+	}
+	if c.SentAgo > 0 {
+		whole("sent", int(c.SentAgo/time.Millisecond))
+		b = append(b, "ms"...)
+	}
+	if c.Home {
+		b = append(b, ";home"...)
+	}
+	t := &c.Terms
+	switch {
+	case rule != policy.Cost && rule != policy.Weighted && rule != policy.Custom || c.Left != route.LeftNot && !t.Seen:
+	case !t.Seen:
+		b = append(b, ";not_drawn"...)
+	case rule == policy.Cost:
+		part("wait", t.Wait)
+		part("miss", t.Miss)
+		part("decode", t.Decode)
+		part("evict", t.Evict)
+		part("spread", t.Spread)
+		part("cost", t.Cost)
+	default:
+		if rule == policy.Weighted {
+			part("cached", t.CachedShare)
+			part("queue", t.Queue)
+			part("util", t.Utilization)
+		}
+		part("score", t.Sum)
+	}
+	return b
 }
 
 // tellExplanation puts it on the response, with the choice that followed.

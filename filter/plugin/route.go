@@ -102,6 +102,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 		vm.metrics.Inc(metrics.Excluded, 0)
 	}
 	d := &vm.decision
+	d.Explain = s.plugin.config.Explain
 	route.Choose(request, f.ViewAt(pool, began), f.Since(began), vm.rng, d)
 	if d.Best == 0 {
 		return s.noWorker(pool, began)
