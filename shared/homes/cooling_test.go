@@ -1,6 +1,7 @@
 package homes
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
