@@ -50,3 +50,22 @@ func TestAPromptOpensFewCountersAndASharedOneAllAfterSome(t *testing.T) {
 		t.Error("the end of a shared prefix isn't known after six requests")
 	}
 }
+
+// Two hot prefixes share as few homes as they can.
+func TestAPrefixGetsHomesThatOtherHotOnesLoadLeast(t *testing.T) {
+	f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 2000, 7: 600, 8: 600}}
+	f.play(6 * time.Second)
+	plan := f.p.Plan(f.now, workers(16, 20), unknown, nobody)
+	if len(plan) != 2 {
+		t.Fatalf("%d prefixes have homes, want 2", len(plan))
+	}
+	both := 0
+	for _, ref := range plan[0].Homes {
+		if slices.Contains(plan[1].Homes, ref) {
+			both++
+		}
+	}
+	if least := max(0, len(plan[0].Homes)+len(plan[1].Homes)-16); both > least {
+		t.Errorf("%v and %v share %d homes, %d would do", plan[0].Homes, plan[1].Homes, both, least)
+	}
+}
