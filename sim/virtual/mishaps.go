@@ -12,7 +12,7 @@ func (m *Matrix) checkMishap(c *Comparison) {
 	}
 	alone, steady := calm.Policies["cost"], cost.p99(200, 295)
 	switch c.Scenario {
-	case "hot-prefix-copied", "hot-prefix-copied-30", "hot-prefix-copied-15":
+	case "hot-prefix-copied", "hot-prefix-copied-30", "hot-prefix-copied-15", "hot-prefix-copied-brief":
 		if r := c.Policies["reference"]; r != nil {
 			m.most(r.ByGroup["background"].TTFT.P99/alone.TTFT.P99, 1.75, "%s: background p99 of the reference to the run without", where)
 		}

@@ -10,24 +10,25 @@ import (
 // requests/s, with the engine h200Pair. What goes wrong
 // in mishaps goes wrong in seed-16, so its saturation is the yardstick there.
 var saturation = map[string]float64{
-	"seed-16":               149,
-	"hot-prefix":            149, // of its background alone
-	"hot-prefix-30":         149,
-	"hot-prefix-15":         149,
-	"hot-prefix-brief":      149,
-	"hot-prefix-copied":     149,
-	"hot-prefix-copied-30":  149,
-	"hot-prefix-copied-15":  149,
-	"tight-16":              84.4,
-	"zipf-32":               131.8,
-	"one-tenant":            139.3,
-	"agents":                98.9,
-	"documents":             17.7,
-	"bursts":                127,
-	"mooncake-conversation": 7.5,
-	"mooncake-synthetic":    8.5,
-	"pinned":                81,
-	"fan-out":               137,
+	"seed-16":                 149,
+	"hot-prefix":              149, // of its background alone
+	"hot-prefix-30":           149,
+	"hot-prefix-15":           149,
+	"hot-prefix-brief":        149,
+	"hot-prefix-copied":       149,
+	"hot-prefix-copied-30":    149,
+	"hot-prefix-copied-15":    149,
+	"hot-prefix-copied-brief": 149,
+	"tight-16":                84.4,
+	"zipf-32":                 131.8,
+	"one-tenant":              139.3,
+	"agents":                  98.9,
+	"documents":               17.7,
+	"bursts":                  127,
+	"mooncake-conversation":   7.5,
+	"mooncake-synthetic":      8.5,
+	"pinned":                  81,
+	"fan-out":                 137,
 }
 
 // Scenarios lists the built-in ones.
@@ -104,6 +105,7 @@ func workloads() []Scenario {
 		hotPrefix("hot-prefix-copied", "hot-prefix where every worker was given a copy before: what its load alone does", 60, 250, true),
 		hotPrefix("hot-prefix-copied-30", "half as many", 30, 250, true),
 		hotPrefix("hot-prefix-copied-15", "a quarter", 15, 250, true),
+		hotPrefix("hot-prefix-copied-brief", "60/s with answers of 25 tokens", 60, 25, true),
 		chat("fleet-2000", "2,000 nodes, 40,000 tenants, a million requests", 3000, func(c *Chat) { c.Tenants = 40_000 }).with(func(s *Scenario) {
 			s.Workers, s.Requests = 2000, 1_000_000
 		}),
