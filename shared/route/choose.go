@@ -69,6 +69,7 @@ type chooser struct {
 	// priced: rule cost, the candidates have their prices. They are d.order[:drawn].
 	priced   bool
 	drawn    int
+	young    float64 // youth of the youngest of them
 	meanRate float64 // tokens/s
 	// sorted: the workers come by ref. indexed: d.index has been looked after.
 	sorted, indexed bool

@@ -107,6 +107,21 @@ func TestTheRecentWorkOfAYoungWorkerSaysLessTheYoungerItIs(t *testing.T) {
 	}
 }
 
+// Decoding counts half as much again while somebody's batch is short for want of conversations.
+func TestDecodingCountsMoreWhileAWorkerIsYoung(t *testing.T) {
+	decode := func(age time.Duration) float64 {
+		v := priced(8)
+		v.Pool.Policy.Sample = 0.01 // the young one is looked at in any case
+		v.worker(1).Running, v.worker(7).CacheAge = 40, age
+		return choose(long(holds(1, 2048)), v).Candidates[0].Terms.Decode
+	}
+	for age, want := range map[time.Duration]float64{time.Nanosecond: 1.5, 10 * time.Second: 1.25, 20 * time.Second: 1} {
+		if got := decode(age) / decode(0); math.Abs(got-want) > 1e-6 {
+			t.Errorf("%v after a cache was empty decoding counts %v times as much, want %v", age, got, want)
+		}
+	}
+}
+
 func TestTheRampsParametersChangeADecision(t *testing.T) {
 	for name, set := range map[string]func(p *policy.Policy){
 		"ramp_ms":       func(p *policy.Policy) { p.Ramp = 0 },

@@ -13,7 +13,8 @@ const defaultPrefillRate = 10_000
 //
 //	wait    uncached tokens sent there and not yet answered / prefill rate
 //	miss    (1 + miss_weight) x own uncached tokens / prefill rate
-//	decode  decode_weight x output_tokens x (time of a token there + harm to those decoding)
+//	decode  decode_weight x output_tokens x (time of a token there + harm to those decoding),
+//	        up to youngDecode more while a worker of the pool is young
 //	evict   evict_weight x tokens pushed out / prefill rate x exp(-age of what goes next / tail_decay)
 //	spread  spread_weight x (recent work / the pool's mean - 1)
 //
@@ -58,7 +59,10 @@ func (c *chooser) draw() {
 		s := &seen[i]
 		longest := top > 0 && s.credited == top
 		switch {
-		case s.home && !longest || c.view.Workers[i].CacheAge > 0 && c.youth(int(i)) > 0:
+		case c.view.Workers[i].CacheAge > 0 && c.youth(int(i)) > 0:
+			c.young = max(c.young, c.youth(int(i)))
+			at++
+		case s.home && !longest:
 			at++
 		case longest:
 			order[holders], order[at] = order[at], order[holders]
@@ -93,7 +97,7 @@ func (c *chooser) drawPart(workers []int32) int {
 // lost by then.
 func (c *chooser) price(meanRecent float64) {
 	step, spread := c.rule.DecodeStep.Seconds(), c.rule.SpreadWeight.Seconds()
-	decode := c.rule.DecodeWeight * float64(c.rule.OutputTokens)
+	decode := c.rule.DecodeWeight * float64(c.rule.OutputTokens) * (1 + youngDecode*c.young)
 	miss := 1 + c.rule.MissWeight
 	prompt := c.req.PromptTokens
 	c.findPending()

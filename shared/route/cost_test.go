@@ -33,7 +33,7 @@ func TestCostIsTheSumOfItsTermsInSeconds(t *testing.T) {
 	want := Terms{
 		Seen: true,
 		Wait: 0.5, Miss: 4 * 0.2048, // (1 + 3) x 2,048 tokens at 10,000/s
-		Decode: 0.2 * 250 * (0.02 + 0.0002 + 10*0.0002),
+		Decode: 0.13 * 250 * (0.02 + 0.0002 + 10*0.0002),
 		Evict:  3 * 0.2048 * math.Exp(-1), // 2,048 + 250 tokens into room for 250
 		Spread: 0.2 * (2 - 1),
 	}

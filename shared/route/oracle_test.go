@@ -151,7 +151,11 @@ func (p *plain) terms(w *Worker) Terms {
 	young := first*(1+p.rule.MissWeight*first/p.rule.RampFirst.Seconds()) - t.Wait
 	t.Miss += p.youth(w) * (young - t.Miss)
 	step, others := p.rule.DecodeStep.Seconds(), float64(p.requests(w))
-	t.Decode = p.rule.DecodeWeight * float64(p.rule.OutputTokens) * (max(w.DecodeSeconds, others*step) + step + others*step)
+	youngest := 0.0
+	for _, o := range able {
+		youngest = max(youngest, p.youth(o))
+	}
+	t.Decode = (1 + youngest/2) * p.rule.DecodeWeight * float64(p.rule.OutputTokens) * (max(w.DecodeSeconds, others*step) + step + others*step)
 	if w.TailAge > 0 {
 		pushed := max(0, uncached+float64(p.rule.OutputTokens)-float64(w.FreeTokens))
 		t.Evict = p.rule.EvictWeight * pushed / rate * math.Exp(-(w.TailAge+max(0, p.age(w))).Seconds()/p.rule.TailDecay.Seconds())
