@@ -106,12 +106,14 @@ type Policy struct {
 	LoadDecay time.Duration
 	// MissWeight (factor, [0, 100], default 3; cost): each second of prefill that a worker's cache
 	// does not save counts this much more, as it also makes another copy of the prefix and pushes
-	// something else out. At 0 the rule sees only this request's own time, which near saturation
-	// was 76 to 286 times worse in the study behind it.
+	// something else out. What the requests at a worker lose by it comes on top, by DecodeWeight. With
+	// both at 0 the rule sees only this request's own time, which near saturation was 76 to 286 times
+	// worse in the study behind it.
 	MissWeight float64
 	// DecodeWeight (factor, [0, 10], default 0.13; cost): what a second of decoding counts, this
-	// request's own and what it costs those already decoding there; up to half as much again while a
-	// worker of the pool is young. At 0.2 requests leave short queues, and caches, for batches that are short
+	// request's own and what it costs those already decoding there, by its decoding as by each
+	// second of its prefill; for decoding up to half as much again while a worker of the pool is young.
+	// At 0.2 requests leave short queues, and caches, for batches that are short
 	// by chance; at 0.1 fewer have their tokens in time near saturation.
 	DecodeWeight float64
 	// EvictWeight (factor, [0, 100], default 3; cost): what a second of prefill counts that the

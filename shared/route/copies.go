@@ -9,7 +9,7 @@ import (
 
 // The rule cost charges what the cache doesn't save more than once, as a copy of a prefix pushes
 // something else out. Three kinds of copies are cheaper: of a hot prefix at its homes, of one that a
-// worker is just computing (siblingPrice), and those that fill a cache which is empty.
+// worker is just computing (siblingShare), and those that fill a cache which is empty.
 
 // homePrice is what a home pays of a second of prefill that its copy takes. As long as a home lacks
 // its copy it has none of the prefix's requests, all else drifts there, and conversations leave
@@ -18,23 +18,27 @@ import (
 // use: with short answers (hot-prefix-brief) 2.9 times, 2.6 at a half.
 const homePrice = 0.5
 
+// youngSlope is how fast a young worker's price rises with the time to the first token: at ramp_first
+// a second of it costs 1 + youngSlope.
+const youngSlope = 3
+
 // miss is the price of own seconds of prefill behind wait seconds of others'. A home pays homePrice
 // for the copy that it is to get, which others will use. A young worker has room for copies, and its first
 // requests compute everything: there the price is that of the time to the first token, which
 // grows with its square, so that it gets the requests that it answers soon, and no queue. All that
 // it gets is work, so its recent work says nothing.
 func (c *chooser) miss(i int, wait, own, rate float64) float64 {
-	s, weight := &c.d.seen[i], c.rule.MissWeight
-	price := (1 + weight) * own
+	s := &c.d.seen[i]
+	price := c.prefill * own
 	if s.home {
-		price -= (1 + weight - homePrice) * float64(max(0, min(c.hot, c.req.PromptTokens)-s.credited)) / rate
+		price -= (c.prefill - homePrice) * float64(max(0, min(c.hot, c.req.PromptTokens)-s.credited)) / rate
 	}
 	if c.pending > s.credited && !s.home {
-		price -= max(0, 1+weight-siblingPrice) * float64(c.pending-s.credited) / rate
+		price -= (1 - siblingShare) * (c.prefill - 1) * float64(c.pending-s.credited) / rate
 	}
 	if youth := c.youth(i); youth > 0 {
 		first := wait + own
-		price += youth * (first*(1+weight*first/c.rule.RampFirst.Seconds()) - wait - price)
+		price += youth * (first*(1+youngSlope*first/c.rule.RampFirst.Seconds()) - wait - price)
 	}
 	return price
 }

@@ -32,7 +32,7 @@ func TestCostIsTheSumOfItsTermsInSeconds(t *testing.T) {
 	}
 	want := Terms{
 		Seen: true,
-		Wait: 0.5, Miss: 4 * 0.2048, // (1 + 3) x 2,048 tokens at 10,000/s
+		Wait: 0.5, Miss: (4 + 0.1625) * 0.2048, // (1 + 3 + half of 0.13 x the mean of 2.5 requests) x 2,048 tokens at 10,000/s
 		Decode: 0.13 * 250 * (0.02 + 0.0002 + 10*0.0002),
 		Evict:  3 * 0.2048 * math.Exp(-1), // 2,048 + 250 tokens into room for 250
 		Spread: 0.2 * (2 - 1),
@@ -48,6 +48,24 @@ func TestCostIsTheSumOfItsTermsInSeconds(t *testing.T) {
 	}
 }
 
+// What a cache doesn't save holds up those under way at the workers: the more there are, the longer a
+// request waits for the worker that holds its prefix.
+func TestACopyCostsMoreTheMoreIsUnderWay(t *testing.T) {
+	for _, c := range []struct {
+		underWay int // at each worker
+		waits    bool
+	}{{0, false}, {10, false}, {60, true}} {
+		v := priced(4)
+		v.worker(1).UncachedTokens = 11_000 // 1.1 s, and a copy of 2,048 tokens takes 0.2
+		for i := range v.Workers {
+			v.Workers[i].InFlight = c.underWay
+		}
+		if d := choose(long(holds(1, 2048)), v); d.Best == 1 != c.waits {
+			t.Errorf("with %d requests at each worker %d has the request: %+v", c.underWay, d.Best, d.Candidates)
+		}
+	}
+}
+
 // Each parameter turns one decision between two workers into the other.
 func TestEveryParameterOfCostChangesADecision(t *testing.T) {
 	for _, c := range []struct {
@@ -56,9 +74,9 @@ func TestEveryParameterOfCostChangesADecision(t *testing.T) {
 		set     func(p *policy.Policy)
 	}{
 		{"miss_weight", func(v *View) { v.worker(1).UncachedTokens = 5000 }, func(p *policy.Policy) { p.MissWeight = 0 }},
-		{"decode_weight", func(v *View) { v.worker(1).Running = 90 }, func(p *policy.Policy) { p.DecodeWeight = 0.05 }},
-		{"output_tokens", func(v *View) { v.worker(1).Running = 90 }, func(p *policy.Policy) { p.OutputTokens = 10 }},
-		{"decode_step_us", func(v *View) { v.worker(1).Running = 90 }, func(p *policy.Policy) { p.DecodeStep = 0 }},
+		{"decode_weight", func(v *View) { v.worker(1).Running = 200 }, func(p *policy.Policy) { p.DecodeWeight = 0.05 }},
+		{"output_tokens", func(v *View) { v.worker(1).Running = 200 }, func(p *policy.Policy) { p.OutputTokens = 10 }},
+		{"decode_step_us", func(v *View) { v.worker(1).Running = 200 }, func(p *policy.Policy) { p.DecodeStep = 0 }},
 		{"evict_weight", func(v *View) {
 			v.worker(1).TailAge, v.worker(1).UncachedTokens = time.Second, 3000
 		}, func(p *policy.Policy) { p.EvictWeight = 0 }},

@@ -126,14 +126,16 @@ func (p *plain) hot() (tokens int, homes []uint16) {
 }
 
 func (p *plain) terms(w *Worker) Terms {
-	var rate, known, recent float64
+	var rate, known, recent, requests float64
 	able := p.able()
 	for _, o := range able {
 		if o.PrefillRate > 0 {
 			rate, known = rate+o.PrefillRate, known+1
 		}
 		recent += o.RecentTokens
+		requests += float64(p.requests(o))
 	}
+	prefill := 1 + p.rule.MissWeight + p.rule.DecodeWeight*requests/2/float64(len(able))
 	if rate /= known; known == 0 {
 		rate = 10_000
 	}
@@ -142,13 +144,13 @@ func (p *plain) terms(w *Worker) Terms {
 		rate = w.PrefillRate
 	}
 	uncached := float64(max(0, p.req.PromptTokens-p.credited(w)))
-	t := Terms{Seen: true, Wait: float64(w.UncachedTokens) / rate, Miss: (1 + p.rule.MissWeight) * uncached / rate}
+	t := Terms{Seen: true, Wait: float64(w.UncachedTokens) / rate, Miss: prefill * uncached / rate}
 	if hot, homes := p.hot(); slices.Contains(homes, w.Ref) {
 		lacks := max(0, min(hot, p.req.PromptTokens)-p.credited(w))
-		t.Miss -= (1 + p.rule.MissWeight - 0.5) * float64(lacks) / rate
+		t.Miss -= (prefill - 0.5) * float64(lacks) / rate
 	}
 	first := t.Wait + uncached/rate
-	young := first*(1+p.rule.MissWeight*first/p.rule.RampFirst.Seconds()) - t.Wait
+	young := first*(1+3*first/p.rule.RampFirst.Seconds()) - t.Wait
 	t.Miss += p.youth(w) * (young - t.Miss)
 	step, others := p.rule.DecodeStep.Seconds(), float64(p.requests(w))
 	youngest := 0.0

@@ -39,14 +39,14 @@ next:
 	}
 }
 
-// siblingPrice is what a second of prefill costs that copies a prefix which a worker is just
-// computing. Others ask for the same at the same time, and nobody knows how many will: at
-// 1 + miss_weight all of them wait for one worker, at 1 whoever would wait for the prefix makes a
-// copy. At 2 a worker gets new siblings until they have the prefix's own time to compute among
-// themselves, then another one begins. In the simulator's fan-out, near saturation, 2.5 is best and 2
-// next to it, but a hot prefix that has no homes yet, or never gets any as control is away, spreads
-// the later the higher the price (docs/simulator.md).
-const siblingPrice = 2
+// siblingShare is how much of what a second of prefill costs others is charged where it copies a
+// prefix that a worker is just computing. More will ask for the same at the same time, and nobody
+// knows how many: at 1 all of them wait for one worker, at 0 whoever would wait for the prefix makes
+// a copy. At a third a second costs 2 in a quiet pool: there a worker gets new siblings until they
+// have the prefix's own time to compute among themselves, then another one begins. With 70 requests
+// at each worker it costs 4.3. A hot prefix that has no homes yet, or never gets any as control is
+// away, spreads the later the higher the price (docs/simulator.md).
+const siblingShare = 1.0 / 3
 
 // findPending sets pending.
 func (c *chooser) findPending() {

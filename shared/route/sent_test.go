@@ -58,13 +58,14 @@ func TestSiblingsOfAPrefixThatIsBeingComputedLandTogether(t *testing.T) {
 }
 
 // TestSiblingsWithoutEndGetASecondCopy: 8,000 tokens take 0.8 s. Once as much waits behind
-// them, another worker begins: 40 siblings of 200 tokens, less for what they decode.
+// them, another worker begins: 40 siblings of 200 tokens, less for what they decode, and more as a
+// copy costs more with each that is under way.
 func TestSiblingsWithoutEndGetASecondCopy(t *testing.T) {
 	first := 0
 	for _, n := range place(family(policy.Cost), 150) {
 		first = max(first, n)
 	}
-	if first < 16 || first > 40 {
+	if first < 16 || first > 48 {
 		t.Errorf("a worker has %d siblings", first)
 	}
 }
