@@ -138,16 +138,16 @@ type Policy struct {
 	// more request in the batch adds to the time of everybody's next token. 50 us of bookkeeping
 	// and the reading of 2,000 tokens of context, for a 70B model on two H100.
 	DecodeStep time.Duration
-	// Ramp (duration, 0 to 10 min, default 20 s, JSON ramp_ms; cost): for how long a worker whose
-	// cache was empty (new, returned, all evicted) is priced by the time to the first token there
-	// and not for its copies; the price fades into the usual one. 20 s fill what a worker needs of
-	// the common prefixes; 0 prices it as all others.
+	// Ramp (duration, 0 to 10 min, default 60 s, JSON ramp_ms; cost): for how long a worker whose
+	// cache was empty (new, returned, all evicted) is priced by how much later a first token comes
+	// there, and not for its copies; the price fades into the usual one. After 60 s nearly every
+	// conversation has come back a few times; 0 prices it as all others.
 	Ramp time.Duration
-	// RampFirst (duration, 1 ms to 60 s, default 175 ms, JSON ramp_first_ms; cost): the time to
-	// the first token at which that price is as high as the usual one for the same prompt without
-	// a queue; beyond it rises with the square. Longer fills the cache sooner and lets more
-	// requests wait there. 175 ms are 2,000 tokens of a 70B model on two H100: a system prompt and
-	// a question.
+	// RampFirst (duration, 1 ms to 60 s, default 175 ms, JSON ramp_first_ms; cost): how much later
+	// the first token may come there than where most of the prompt is held before that costs more than
+	// elsewhere. The price grows with the sixth power. Longer fills the cache sooner and lets more
+	// requests wait there. 175 ms are 1,900 tokens of a 70B model on two H100: a common system prompt
+	// and a question, or a conversation whose system prompt is there.
 	RampFirst time.Duration
 	// Explore (share of the requests, [0, 0.5], default 0; cost, weighted, threshold): so many go
 	// to a worker drawn by chance, to learn of it. At 5 % on a hot prefix it cost 1.65 times the mean
@@ -175,7 +175,7 @@ func Default(name Name) Policy {
 		VirtualNodes: 128, LoadDecay: 5 * time.Second, Lease: 30 * time.Second,
 		MissWeight: 3, DecodeWeight: 0.13, EvictWeight: 3, TailDecay: 20 * time.Second, SpreadWeight: 200 * time.Millisecond,
 		Sample: 0.5, OutputTokens: 250, DecodeStep: 200 * time.Microsecond,
-		Ramp: 20 * time.Second, RampFirst: 175 * time.Millisecond,
+		Ramp: time.Minute, RampFirst: 175 * time.Millisecond,
 		CacheWeight: 3, MaxQueue: 1, QueueBreaker: 0.75,
 	}
 }

@@ -64,6 +64,8 @@ type chooser struct {
 	elapsed time.Duration
 	// hot is the length of the request's hot prefix in tokens, 0 for none.
 	hot int
+	// top is the longest credited match, in tokens.
+	top int
 	// pending is how many tokens of the prompt a worker is just computing.
 	pending int
 	// priced: rule cost, the candidates have their prices. They are d.order[:drawn].

@@ -18,15 +18,18 @@ import (
 // use: with short answers (hot-prefix-brief) 2.9 times, 2.6 at a half.
 const homePrice = 0.5
 
-// youngSlope is how fast a young worker's price rises with the time to the first token: at ramp_first
-// a second of it costs 1 + youngSlope.
-const youngSlope = 3
+// youngPrice is what a second costs by which the first token comes later at a young worker, where it
+// is ramp_first.
+const youngPrice = 4
 
 // miss is the price of own seconds of prefill behind wait seconds of others'. A home pays homePrice
-// for the copy that it is to get, which others will use. A young worker has room for copies, and its first
-// requests compute everything: there the price is that of the time to the first token, which
-// grows with its square, so that it gets the requests that it answers soon, and no queue. All that
-// it gets is work, so its recent work says nothing.
+// for the copy that it is to get, which others will use. A young worker has room for copies, so what
+// counts there is by how much later the first token comes for not going where most of the prompt is
+// held: less than RampFirst is nearly free, more is as good as refused (the price grows with the sixth
+// power), so that a young worker gets what it answers soon, and no queue. What nobody holds has to be
+// computed wherever it goes, and costs the same everywhere. All that a young worker gets is work, so
+// its recent work says nothing. What a worker computes that is about to lose its cache has to be
+// computed once more.
 func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	s := &c.d.seen[i]
 	price := c.prefill * own
@@ -37,8 +40,13 @@ func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 		price -= (1 - siblingShare) * (c.prefill - 1) * float64(c.pending-s.credited) / rate
 	}
 	if youth := c.youth(i); youth > 0 {
-		first := wait + own
-		price += youth * (first*(1+youngSlope*first/c.rule.RampFirst.Seconds()) - wait - price)
+		anyway := min(own, float64(max(0, c.req.PromptTokens-c.top))/rate)
+		later := wait + own - anyway
+		part := later / c.rule.RampFirst.Seconds()
+		price += youth * (c.prefill*anyway + youngPrice*later*part*part*part*part*part - wait - price)
+	}
+	if left := c.view.Workers[i].EvictFor - c.elapsed; left > 0 && left < evictNotice {
+		price += min(max(c.view.Workers[i].EvictShare, 0), 1) * c.prefill * own
 	}
 	return price
 }

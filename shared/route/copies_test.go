@@ -63,34 +63,79 @@ func TestHomesAreAlwaysLookedAt(t *testing.T) {
 	}
 }
 
-// A worker with an empty cache gets what it answers soon, and no queue: its price rises with the
-// square of the time to the first token, and fades into the usual one.
-func TestAYoungWorkerIsPricedByTheTimeToItsFirstToken(t *testing.T) {
-	miss := func(prompt, waiting int, age, after time.Duration) float64 {
+// A worker with an empty cache gets what it answers soon, and no queue: its price is that of how much
+// later the first token comes there than where most is held, and fades into the usual one.
+func TestAYoungWorkerIsPricedByHowMuchLaterTheFirstTokenComes(t *testing.T) {
+	miss := func(prompt, held, waiting int, age, after time.Duration) float64 {
 		v := priced(2)
-		v.Pool.Policy.RampFirst = 150 * time.Millisecond
+		v.Pool.Policy.Ramp, v.Pool.Policy.RampFirst = 20*time.Second, 150*time.Millisecond
 		v.worker(2).CacheAge, v.worker(2).UncachedTokens = age, waiting
-		req := long()
+		req := long(holds(1, held))
 		req.PromptTokens = prompt
 		c := chooseAt(req, v, after).Candidates[1].Terms
 		return c.Wait + c.Miss
 	}
 	for _, c := range []struct {
-		name            string
-		prompt, waiting int
-		age, after      time.Duration
-		want            float64
+		name                  string
+		prompt, held, waiting int
+		age, after            time.Duration
+		want                  float64
 	}{
-		{"grown", 1500, 0, 0, 0, 4 * 0.15},
-		{"as dear as elsewhere at 150 ms", 1500, 0, time.Nanosecond, 0, 4 * 0.15},
-		{"cheaper before", 750, 0, time.Nanosecond, 0, 0.075 * 2.5},
-		{"dearer beyond", 3000, 0, time.Nanosecond, 0, 0.3 * 7},
-		{"a queue counts as the prompt does", 1500, 1500, time.Nanosecond, 0, 0.3 * 7},
-		{"half way", 750, 0, 10 * time.Second, 0, (0.075*2.5 + 4*0.075) / 2},
-		{"it ages with the view", 750, 0, 5 * time.Second, 5 * time.Second, (0.075*2.5 + 4*0.075) / 2},
-		{"over", 750, 0, 20 * time.Second, 0, 4 * 0.075},
+		{"grown", 2400, 1440, 0, 0, 0, 4 * 0.24},
+		{"what nobody holds costs as everywhere", 1500, 0, 0, time.Nanosecond, 0, 4 * 0.15},
+		{"but a queue before it counts", 1500, 0, 750, time.Nanosecond, 0, 4 * (0.15 + 0.075/32)},
+		{"as dear as elsewhere where it takes ramp_first longer", 2540, 1440, 60*10 - 200, time.Nanosecond, 0, 4 * (0.11 + 0.184*math.Pow(0.184/0.15, 5))},
+		{"cheaper before", 1700, 720, 0, time.Nanosecond, 0, 4 * (0.098 + 0.072*math.Pow(0.072/0.15, 5))},
+		{"dearer beyond", 4000, 3200, 0, time.Nanosecond, 0, 4 * (0.08 + 0.32*math.Pow(0.32/0.15, 5))},
+		{"half way", 1700, 720, 0, 10 * time.Second, 0, 2*(0.098+0.072*math.Pow(0.072/0.15, 5)) + 2*0.17},
+		{"it ages with the view", 1700, 720, 0, 5 * time.Second, 5 * time.Second, 2*(0.098+0.072*math.Pow(0.072/0.15, 5)) + 2*0.17},
+		{"over", 1700, 720, 0, 20 * time.Second, 0, 4 * 0.17},
 	} {
-		if got := miss(c.prompt, c.waiting, c.age, c.after); math.Abs(got-c.want) > 1e-6 {
+		if got := miss(c.prompt, c.held, c.waiting, c.age, c.after); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Who has lost its worker goes to one that has lost its cache before it goes to one whose hits it
+// would delay: there is room, and nobody else who waits.
+func TestAPromptThatNobodyHoldsGoesToTheYoungWorkerThatIsIdle(t *testing.T) {
+	v := priced(3)
+	for i := range v.Workers {
+		v.Workers[i].Running = 10
+	}
+	v.worker(1).UncachedTokens, v.worker(2).UncachedTokens = 200, 200
+	v.worker(3).CacheAge = time.Second
+	if d := choose(long(), v); d.Best != 3 {
+		t.Errorf("%d has it: %+v", d.Best, d.Candidates)
+	}
+	if d := choose(long(holds(1, 4000)), v); d.Best != 1 {
+		t.Errorf("a conversation leaves its worker for %d: %+v", d.Best, d.Candidates)
+	}
+}
+
+// What is computed where the cache is about to go has to be computed once more.
+func TestNothingNewGoesWhereAnEvictionIsAnnounced(t *testing.T) {
+	miss := func(left, after time.Duration, held int) float64 {
+		v := priced(2)
+		v.worker(2).EvictShare, v.worker(2).EvictFor = 0.5, left
+		req := long(holds(2, held))
+		req.PromptTokens = 3000
+		return chooseAt(req, v, after).Candidates[1].Terms.Miss
+	}
+	for _, c := range []struct {
+		name        string
+		left, after time.Duration
+		held        int
+		want        float64
+	}{
+		{"nothing announced", 0, 0, 1024, 4 * 0.1976},
+		{"far away", 11 * time.Second, 0, 1024, 4 * 0.1976},
+		{"half of it goes", 9 * time.Second, 0, 1024, 6 * 0.1976},
+		{"what is held stays cheap", 9 * time.Second, 0, 2992, 6 * 0.0008},
+		{"over", 3 * time.Second, 3 * time.Second, 1024, 4 * 0.1976},
+	} {
+		if got := miss(c.left, c.after, c.held); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -99,6 +144,7 @@ func TestAYoungWorkerIsPricedByTheTimeToItsFirstToken(t *testing.T) {
 func TestTheRecentWorkOfAYoungWorkerSaysLessTheYoungerItIs(t *testing.T) {
 	spread := func(age time.Duration) float64 {
 		v := priced(2)
+		v.Pool.Policy.Ramp = 20 * time.Second
 		v.worker(2).CacheAge, v.worker(2).RecentTokens = age, 1000
 		return choose(long(), v).Candidates[1].Terms.Spread
 	}
@@ -111,7 +157,7 @@ func TestTheRecentWorkOfAYoungWorkerSaysLessTheYoungerItIs(t *testing.T) {
 func TestDecodingCountsMoreWhileAWorkerIsYoung(t *testing.T) {
 	decode := func(age time.Duration) float64 {
 		v := priced(8)
-		v.Pool.Policy.Sample = 0.01 // the young one is looked at in any case
+		v.Pool.Policy.Sample, v.Pool.Policy.Ramp = 0.01, 20*time.Second // the young one is looked at in any case
 		v.worker(1).Running, v.worker(7).CacheAge = 40, age
 		return choose(long(holds(1, 2048)), v).Candidates[0].Terms.Decode
 	}

@@ -53,12 +53,12 @@ func (c *chooser) cost() (int, Why) {
 // chance a part of those with the longest match and of the others.
 func (c *chooser) draw() {
 	order, seen := c.d.order, c.d.seen
-	top := c.longest(math.MaxInt)
+	c.top = c.longest(math.MaxInt)
 	holders, rest := 0, len(order) // order[:holders] and order[rest:], the surely drawn between them
 	for at := 0; at < rest; {
 		i := order[at]
 		s := &seen[i]
-		longest := top > 0 && s.credited == top
+		longest := c.top > 0 && s.credited == c.top
 		switch {
 		case c.view.Workers[i].CacheAge > 0 && c.youth(int(i)) > 0:
 			c.young = max(c.young, c.youth(int(i)))
@@ -112,7 +112,7 @@ func (c *chooser) price(meanRecent float64) {
 		s.wait = float64(max(0, w.UncachedTokens)) / rate
 		own := float64(max(0, prompt-s.credited)) / rate
 		s.miss = c.prefill * own
-		if s.home || w.CacheAge > 0 || c.pending > s.credited {
+		if s.home || w.CacheAge > 0 || w.EvictFor > 0 || c.pending > s.credited {
 			s.miss = c.miss(int(i), s.wait, own, rate)
 		}
 		others := float64(s.requests)

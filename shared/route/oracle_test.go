@@ -79,8 +79,8 @@ func (p *plain) credited(w *Worker) int {
 	if !p.view.Fresh {
 		trust *= max(0, 1-p.now.Seconds()/60)
 	}
-	if left := w.EvictFor - p.now; left > 0 && left < 10*time.Second {
-		trust *= 1 - w.EvictShare*(1-left.Seconds()/10)
+	if left := w.EvictFor - p.now; left > 0 && left < 200*time.Millisecond {
+		trust *= 1 - w.EvictShare*(1-left.Seconds()/0.2)
 	}
 	return int(float64(matched) * min(1, trust))
 }
@@ -149,9 +149,17 @@ func (p *plain) terms(w *Worker) Terms {
 		lacks := max(0, min(hot, p.req.PromptTokens)-p.credited(w))
 		t.Miss -= (prefill - 0.5) * float64(lacks) / rate
 	}
-	first := t.Wait + uncached/rate
-	young := first*(1+3*first/p.rule.RampFirst.Seconds()) - t.Wait
+	top := 0
+	for _, o := range able {
+		top = max(top, p.credited(o))
+	}
+	anyway := float64(max(0, p.req.PromptTokens-top)) / rate
+	later := t.Wait + uncached/rate - anyway
+	young := prefill*anyway + 4*later*math.Pow(later/p.rule.RampFirst.Seconds(), 5) - t.Wait
 	t.Miss += p.youth(w) * (young - t.Miss)
+	if left := w.EvictFor - p.now; left > 0 && left < 10*time.Second {
+		t.Miss += w.EvictShare * prefill * uncached / rate
+	}
 	step, others := p.rule.DecodeStep.Seconds(), float64(p.requests(w))
 	youngest := 0.0
 	for _, o := range able {

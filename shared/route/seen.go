@@ -211,7 +211,7 @@ func (c *chooser) credit() {
 		w := &c.view.Workers[i]
 		trust := w.Trust * table
 		if left := w.EvictFor - c.elapsed; left > 0 {
-			near := 1 - min(float64(left)/float64(evictNotice), 1)
+			near := 1 - min(float64(left)/float64(evictLast), 1)
 			trust *= 1 - min(max(w.EvictShare, 0), 1)*near
 		}
 		if trust > 0 {

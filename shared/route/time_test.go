@@ -115,7 +115,8 @@ func TestOwnRequestsInFlightAreNeverOld(t *testing.T) {
 	}
 }
 
-// An announced eviction takes from what a match is worth, ends by itself, and leaves load alone.
+// An announced eviction takes from what a match is worth in its last 200 ms, ends by itself, and
+// leaves load alone.
 func TestAnAnnouncedEvictionSinksTheWorthOfAMatchUntilItIsOver(t *testing.T) {
 	for _, rule := range []policy.Name{policy.Threshold, policy.Cost, policy.Weighted} {
 		v := fleet(4, rule)
@@ -124,13 +125,13 @@ func TestAnAnnouncedEvictionSinksTheWorthOfAMatchUntilItIsOver(t *testing.T) {
 		for _, c := range []struct {
 			after    time.Duration
 			credited int
-		}{{0, 2048}, {2 * time.Second, 2048}, {10 * time.Second, 819}, {12*time.Second - 1, 512}, {12 * time.Second, 2048}, {time.Minute, 2048}} {
+		}{{0, 3072}, {2 * time.Second, 3072}, {11 * time.Second, 3072}, {11960 * time.Millisecond, 1228}, {12*time.Second - 1, 768}, {12 * time.Second, 3072}, {time.Minute, 3072}} {
 			v.worker(2).Age = -1
-			d := chooseAt(long(holds(2, 2048), holds(3, 1024)), v, v.At+c.after)
+			d := chooseAt(long(holds(2, 3072), holds(3, 1536)), v, v.At+c.after)
 			if got := d.Candidates[1].CreditedTokens; got != c.credited {
 				t.Errorf("%v after %v: %d tokens credited, want %d", rule, c.after, got, c.credited)
 			}
-			if want := uint16(3 - c.credited/2048); d.Best != want {
+			if want := uint16(3 - c.credited/3072); d.Best != want {
 				t.Errorf("%v after %v: best %d, want %d", rule, c.after, d.Best, want)
 			}
 		}
