@@ -73,7 +73,7 @@ type chooser struct {
 	drawn    int
 	young    float64 // youth of the youngest of them
 	meanRate float64 // tokens/s
-	prefill  float64 // price of a second of it
+	requests float64 // of a worker, on average
 	// sorted: the workers come by ref. indexed: d.index has been looked after.
 	sorted, indexed bool
 	// weighed: loads and watermarks are brought to now. roomy: no worker is above the watermark,

@@ -32,21 +32,21 @@ const youngPrice = 4
 // computed once more.
 func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	s := &c.d.seen[i]
-	price := c.prefill * own
+	price := s.prefill * own
 	if s.home {
-		price -= (c.prefill - homePrice) * float64(max(0, min(c.hot, c.req.PromptTokens)-s.credited)) / rate
+		price -= (s.prefill - homePrice) * float64(max(0, min(c.hot, c.req.PromptTokens)-s.credited)) / rate
 	}
 	if c.pending > s.credited && !s.home {
-		price -= (1 - siblingShare) * (c.prefill - 1) * float64(c.pending-s.credited) / rate
+		price -= (1 - siblingShare) * (s.prefill - 1) * float64(c.pending-s.credited) / rate
 	}
 	if youth := c.youth(i); youth > 0 {
 		anyway := min(own, float64(max(0, c.req.PromptTokens-c.top))/rate)
 		later := wait + own - anyway
 		part := later / c.rule.RampFirst.Seconds()
-		price += youth * (c.prefill*anyway + youngPrice*later*part*part*part*part*part - wait - price)
+		price += youth * (s.prefill*anyway + youngPrice*later*part*part*part*part*part - wait - price)
 	}
 	if left := c.view.Workers[i].EvictFor - c.elapsed; left > 0 && left < evictNotice {
-		price += min(max(c.view.Workers[i].EvictShare, 0), 1) * c.prefill * own
+		price += min(max(c.view.Workers[i].EvictShare, 0), 1) * s.prefill * own
 	}
 	return price
 }

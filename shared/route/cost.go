@@ -29,7 +29,7 @@ func (c *chooser) cost() (int, Why) {
 		c.hot = c.markHomes()
 		var recent float64
 		c.meanRate, recent = c.meanWork()
-		c.prefill = c.prefillPrice()
+		c.requests, _ = c.meanRequests()
 		c.draw()
 		c.price(recent)
 		if !c.roomy {
@@ -111,7 +111,8 @@ func (c *chooser) price(meanRecent float64) {
 		s.drawn = true
 		s.wait = float64(max(0, w.UncachedTokens)) / rate
 		own := float64(max(0, prompt-s.credited)) / rate
-		s.miss = c.prefill * own
+		s.prefill = c.prefillPrice(s.requests)
+		s.miss = s.prefill * own
 		if s.home || w.CacheAge > 0 || w.EvictFor > 0 || c.pending > s.credited {
 			s.miss = c.miss(int(i), s.wait, own, rate)
 		}
@@ -134,21 +135,17 @@ func (c *chooser) price(meanRecent float64) {
 	}
 }
 
-// prefillPrice is what a second of prefill costs. The request itself waits for it. So does everybody
-// who decodes at the worker, as an engine computes prompts in the steps that decode. And it makes a
-// copy that pushes something else out, and is in the way of what comes next: miss_weight. So in a
-// quiet pool a copy is cheap, and near saturation conversations stay where they are.
+// prefillPrice is what a second of prefill costs at a worker with so many requests. The request itself
+// waits for it. So does everybody who decodes there, as an engine computes prompts in the steps that
+// decode. And it makes a copy that pushes something else out, and is in the way of what comes next:
+// miss_weight. So a copy is cheap where there is room, and near saturation conversations stay where
+// they are.
 //
-// The requests are the pool's mean: with those of the very worker the ones with fewer draw all that
-// is new. In the simulator's fan-out, near saturation, mean TTFT was 2 % longer then.
-//
-// It goes before draw, which leaves only the drawn in d.order.
-func (c *chooser) prefillPrice() float64 {
-	n := 0
-	for _, i := range c.d.order {
-		n += c.d.seen[i].requests
-	}
-	return 1 + c.rule.MissWeight + heldUp*c.rule.DecodeWeight*float64(n)/float64(max(len(c.d.order), 1))
+// More requests than the pool's mean don't count: the decode term has them already, and everything new
+// would be drawn to the workers with fewer. Nor does an idle worker pay for what decodes elsewhere:
+// where nobody makes homes, one that lacks a prefix of all would stay idle.
+func (c *chooser) prefillPrice(requests int) float64 {
+	return 1 + c.rule.MissWeight + heldUp*c.rule.DecodeWeight*min(float64(requests), c.requests)
 }
 
 // heldUp is the share of the requests at a worker to which a second of prefill there counts as a

@@ -66,6 +66,19 @@ func TestACopyCostsMoreTheMoreIsUnderWay(t *testing.T) {
 	}
 }
 
+// Where nobody makes homes (control is away, or a prefix is not quite hot) a worker that lacks what all
+// others hold would have no request at all, however many the others had.
+func TestAnIdleWorkerDoesNotPayForWhatDecodesElsewhere(t *testing.T) {
+	v := priced(4)
+	for i := 1; i < len(v.Workers); i++ {
+		v.Workers[i].InFlight = 60
+	}
+	req := long(holds(2, 2048), holds(3, 2048), holds(4, 2048))
+	if d := choose(req, v); d.Best != 1 {
+		t.Errorf("an idle worker that lacks the prefix of all lost to %d: %+v", d.Best, d.Candidates)
+	}
+}
+
 // Each parameter turns one decision between two workers into the other.
 func TestEveryParameterOfCostChangesADecision(t *testing.T) {
 	for _, c := range []struct {
@@ -74,9 +87,9 @@ func TestEveryParameterOfCostChangesADecision(t *testing.T) {
 		set     func(p *policy.Policy)
 	}{
 		{"miss_weight", func(v *View) { v.worker(1).UncachedTokens = 5000 }, func(p *policy.Policy) { p.MissWeight = 0 }},
-		{"decode_weight", func(v *View) { v.worker(1).Running = 200 }, func(p *policy.Policy) { p.DecodeWeight = 0.05 }},
-		{"output_tokens", func(v *View) { v.worker(1).Running = 200 }, func(p *policy.Policy) { p.OutputTokens = 10 }},
-		{"decode_step_us", func(v *View) { v.worker(1).Running = 200 }, func(p *policy.Policy) { p.DecodeStep = 0 }},
+		{"decode_weight", func(v *View) { v.worker(1).Running = 100 }, func(p *policy.Policy) { p.DecodeWeight = 0.05 }},
+		{"output_tokens", func(v *View) { v.worker(1).Running = 100 }, func(p *policy.Policy) { p.OutputTokens = 10 }},
+		{"decode_step_us", func(v *View) { v.worker(1).Running = 100 }, func(p *policy.Policy) { p.DecodeStep = 0 }},
 		{"evict_weight", func(v *View) {
 			v.worker(1).TailAge, v.worker(1).UncachedTokens = time.Second, 3000
 		}, func(p *policy.Policy) { p.EvictWeight = 0 }},

@@ -135,7 +135,8 @@ func (p *plain) terms(w *Worker) Terms {
 		recent += o.RecentTokens
 		requests += float64(p.requests(o))
 	}
-	prefill := 1 + p.rule.MissWeight + p.rule.DecodeWeight*requests/2/float64(len(able))
+	mean := requests / float64(len(able))
+	prefill := 1 + p.rule.MissWeight + p.rule.DecodeWeight*min(mean, float64(p.requests(w)))/2
 	if rate /= known; known == 0 {
 		rate = 10_000
 	}

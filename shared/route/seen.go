@@ -21,10 +21,11 @@ type seen struct {
 	credited int
 	requests int
 	age      time.Duration
-	stale    int64 // 0 fresh .. staleOne worth nothing
-	load     int64 // in loadUnits, once weighed
-	step     int64 // load in loadSteps, once weighed
-	mark     int64 // watermark in loadUnits, once weighed
+	stale    int64   // 0 fresh .. staleOne worth nothing
+	load     int64   // in loadUnits, once weighed
+	step     int64   // load in loadSteps, once weighed
+	mark     int64   // watermark in loadUnits, once weighed
+	prefill  float64 // rule cost: the price of a second of prefill there
 	// The parts of the price, see price, and their sum; or the score.
 	wait, miss, decode, evict, spread, value float64
 }
