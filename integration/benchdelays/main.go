@@ -117,7 +117,7 @@ func measure(ctx context.Context, module string, rounds int, rate float64, stder
 	say("a gateway's requests in flight at the other", books)
 	return delays{
 		ReportEvery: millis(discovery.DefaultMetrics), Report: round(median(reports)),
-		BooksEvery: millis(control.DefaultLoadsInterval), Books: round(median(books)),
+		BooksEvery: millis(control.DefaultLoadsInterval / 2), Books: round(median(books)), // half: of few workers
 		Prediction: round(median(predictions)),
 	}, nil
 }

@@ -20,15 +20,15 @@ var saturation = map[string]float64{
 	"hot-prefix-copied-15":    149,
 	"hot-prefix-copied-brief": 149,
 	"tight-16":                84.4,
-	"zipf-32":                 131.8,
-	"one-tenant":              139.3,
+	"zipf-32":                 128,
+	"one-tenant":              143.4,
 	"agents":                  98.9,
 	"documents":               17.7,
 	"bursts":                  127,
-	"mooncake-conversation":   7.5,
-	"mooncake-synthetic":      8.5,
+	"mooncake-conversation":   7.7,
+	"mooncake-synthetic":      8.8,
 	"pinned":                  81,
-	"fan-out":                 137,
+	"fan-out":                 141.1,
 }
 
 // Scenarios lists the built-in ones.
