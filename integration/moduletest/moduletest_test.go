@@ -82,14 +82,26 @@ func TestAHotPrefixIsCopiedToItsHomes(t *testing.T) {
 	}
 }
 
-// A worker with an empty cache gets a short prompt that it would not get otherwise.
+// A worker with an empty cache gets what it answers soon, also from a worker that holds the prompt.
 func TestAYoungWorkerIsPricedAnew(t *testing.T) {
 	module := hosttest.BuildGo(t, "github.com/warmpath/warmpath/filter")
-	for age, want := range map[time.Duration]string{0: "10.0.0.1:8000", 2 * time.Second: "10.0.0.2:8000"} {
-		g := Load(t, module, `{"name": "cost", "sample": 1}`, route.Worker{Address: "10.0.0.1:8000", PrefillRate: 10_000},
-			route.Worker{Address: "10.0.0.2:8000", PrefillRate: 10_000, Running: 3, CacheAge: age})
-		if a := g.Ask(prompt[:2800]); a.Best != want {
-			t.Errorf("age %v: %s, want %s%s", age, a.Best, want, a.Exchange.Transcript())
+	for _, age := range []time.Duration{0, 2 * time.Second} {
+		workers := []route.Worker{{Address: "10.0.0.1:8000", PrefillRate: 10_000}, {Address: "10.0.0.2:8000", PrefillRate: 10_000}}
+		g := Load(t, module, `{"name": "cost", "sample": 1}`, workers...)
+		first := g.Ask(prompt[:2800])
+		if other := g.Ask("not " + prompt[:2800]); other.Best == first.Best {
+			t.Fatalf("both went to %s, and recent work would decide", first.Best)
+		}
+		for i := range workers {
+			if workers[i].Address == first.Best {
+				workers[i].Running = 3
+			} else {
+				workers[i].CacheAge = age
+			}
+		}
+		g.SetWorkers(workers...)
+		if a := g.Ask(prompt[:2800]); a.Best == first.Best == (age > 0) {
+			t.Errorf("age %v: %s, and %s holds the prompt%s", age, a.Best, first.Best, a.Exchange.Transcript())
 		}
 	}
 }
