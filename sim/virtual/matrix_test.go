@@ -6,9 +6,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 )
 
 // smallMatrix is a plan and what it plays: one scenario at two loads, and one with a fault.
@@ -146,4 +148,18 @@ func TestAFigureIsTheMeanOfItsSeeds(t *testing.T) {
 	if short == 0 {
 		t.Error("nothing is short in short")
 	}
+}
+
+// A matrix keeps two thousand results, and not what they were made from: every request's times, every
+// second of every run.
+func TestAResultDoesNotHoldItsCollector(t *testing.T) {
+	c := newCollector(2, SLO{h200Pair()}, 0)
+	collector := weak.Make(c)
+	r := c.finish(make([]time.Duration, 2), time.Second)
+	c = nil
+	runtime.GC()
+	if collector.Value() != nil {
+		t.Error("the collector lives as long as its result")
+	}
+	runtime.KeepAlive(r)
 }

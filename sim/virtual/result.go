@@ -110,7 +110,7 @@ var tiers = []struct {
 
 // collector adds outcomes up.
 type collector struct {
-	r                        Result
+	r                        *Result // apart: it is kept for long, and the rest is not
 	slo                      SLO
 	skip                     time.Duration // arrivals before are left out
 	workers                  int
@@ -134,7 +134,7 @@ type groupCollector struct {
 func newCollector(workers int, slo SLO, skip time.Duration) *collector {
 	return &collector{
 		slo: slo, skip: skip, workers: workers, byWorker: make([]int, workers),
-		r: Result{ByTier: map[string]*TierResult{}}, buckets: map[int]*Bucket{}, groups: map[string]*groupCollector{},
+		r: &Result{ByTier: map[string]*TierResult{}}, buckets: map[int]*Bucket{}, groups: map[string]*groupCollector{},
 	}
 }
 
@@ -245,7 +245,7 @@ func (c *collector) record(o Outcome) {
 
 // finish works the sums out.
 func (c *collector) finish(busy []time.Duration, total time.Duration) *Result {
-	r := &c.r
+	r := c.r
 	slices.Sort(r.TTFTs)
 	slices.Sort(c.tpots)
 	r.TTFT, r.TPOT = quantiles(r.TTFTs), quantiles(c.tpots)
