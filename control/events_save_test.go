@@ -107,6 +107,7 @@ func TestWhatAnEngineToldLongAgoIsKnownAfterARestart(t *testing.T) {
 
 	begin()
 	wait("a connection", connected)
+	<-p.joined // else the engine may not know of the subscription yet
 	publish(stored(0))
 	publish(stored(1))
 	wait("two prompts", func(*api.Worker) bool { return held(0)+held(1) == 4 })
@@ -121,6 +122,7 @@ func TestWhatAnEngineToldLongAgoIsKnownAfterARestart(t *testing.T) {
 	if held(0)+held(1) != 4 || b.worker(alpha).Entries != 4 || b.worker(alpha).Trust != 1 {
 		t.Errorf("%d and %d checkpoints in the table, %+v", held(0), held(1), b.worker(alpha))
 	}
+	<-p.joined
 	publish([]any{"BlockRemoved", []any{200}, "GPU"})
 	wait("the removal", func(*api.Worker) bool { return held(1) == 0 })
 	b.stop()
@@ -128,6 +130,7 @@ func TestWhatAnEngineToldLongAgoIsKnownAfterARestart(t *testing.T) {
 	// Nothing came since: the file of before is enough. Then a batch is lost.
 	begin()
 	wait("what the removal left", func(w *api.Worker) bool { return connected(w) && w.Events.Held == 8 && held(0) == 2 })
+	<-p.joined
 	seq++
 	publish([]any{"BlockRemoved", []any{207}, "GPU"})
 	wait("the gap", func(w *api.Worker) bool { return w.Events.Lost == 1 })
@@ -154,6 +157,7 @@ func TestWhatAnEngineToldLongAgoIsKnownAfterARestart(t *testing.T) {
 		t.Errorf("%+v", w.Events)
 	}
 	// The engine goes on: what it stores from now on is known again.
+	<-p.joined
 	publish(stored(1))
 	wait("a prompt", func(*api.Worker) bool { return held(1) == 2 })
 }

@@ -39,7 +39,7 @@ type publisher struct {
 	listener    net.Listener
 	mu          sync.Mutex
 	subscribers []*zmq4.Conn
-	joined      chan struct{}
+	joined      chan struct{} // by every subscription that has arrived: what is sent before is lost
 }
 
 func newPublisher(t *testing.T) *publisher {
@@ -189,6 +189,7 @@ func TestWhatAnEngineReportsIsInTheTableAndGoesWithItsRemoval(t *testing.T) {
 		return true
 	}
 	wait("a connection", func() bool { return b.worker(alpha).Events.Source == "connected" }, func() { g.report(hash, 1) })
+	<-p.joined
 	publish(stored)
 	wait("every checkpoint in the table", all, func() { g.report(hash, 1) })
 	w := b.worker(alpha)

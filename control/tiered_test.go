@@ -43,6 +43,7 @@ func listening(t *testing.T, l *loaded) *told {
 		w := x.worker(alpha)
 		return w.Events != nil && w.Events.Source == "connected"
 	})
+	<-p.joined
 	return x
 }
 
