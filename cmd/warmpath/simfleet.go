@@ -97,7 +97,6 @@ func simRunCommand() *cobra.Command {
 		Example: `  warmpath sim run seed-16
   warmpath sim run seed-16 --policy threshold --load 0.85 --charts /tmp/charts
   warmpath sim run zipf-32 --gateways 64 --set cost.sample=0.25
-  warmpath sim run zipf-32 --gateways 64 --set cost.sample=0.25
   warmpath sim run documents --set engine.long_prefill_tokens=512
   warmpath sim run seed-16 --engine llama-3.1-8b-h100 --rate 40`,
 		Args: cobra.ExactArgs(1),

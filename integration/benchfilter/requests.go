@@ -20,16 +20,34 @@ type RequestCost struct {
 	PagesWritten float64 `json:"pages_written_per_request"` // by the courier, as control tells of what was sent
 }
 
-// sizes are body sizes with their budgets in us, 0 for none.
-var sizes = []struct {
+// size is that of a body, with its budget in us, 0 for none.
+type size struct {
 	bytes, requests int
 	budget          float64
-}{
+}
+
+var sizes = []size{
 	{1_000, 600, 150},
 	{16_000, 400, 250},
 	{100_000, 200, 700},
 	{400_000, 80, 2200},
 	{2 << 20, 24, 0},
+}
+
+// sizesOf are the sizes that were asked for, or all of the above.
+func sizesOf(o options) []size {
+	if o.sizes == nil {
+		return sizes
+	}
+	var asked []size
+	for _, bytes := range o.sizes {
+		s := size{bytes: bytes, requests: 300}
+		if at := slices.IndexFunc(sizes, func(s size) bool { return s.bytes == bytes }); at >= 0 {
+			s = sizes[at]
+		}
+		asked = append(asked, s)
+	}
+	return asked
 }
 
 // measureRequests compares an Envoy without the module and one with each build of
@@ -51,39 +69,18 @@ func measureRequests(ctx context.Context, o options, b *backend, binary, module 
 			return err
 		}
 	}
-	measure := func(cost bench.Cost) error {
+	for _, size := range sizesOf(o) {
+		cost := bench.Cost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget}
 		if o.quick {
 			cost.Requests /= 4
 		}
 		costs, err := compareBuilds(ctx, c, o.rounds, cost, without, builds)
 		if err != nil {
-			return fmt.Errorf("the module and %d bytes: %w", cost.BodyBytes, err)
+			return fmt.Errorf("the module and %d bytes: %w", size.bytes, err)
 		}
 		report.Requests = append(report.Requests, costs...)
 		for _, r := range costs {
 			fmt.Fprintf(o.log, "  %7d bytes, %s: %6.0f us without, %6.0f with, %+6.0f added; %.1f pages got, %.1f written\n", r.BodyBytes, r.Build, r.Without, r.With, r.Added, r.PageGets, r.PagesWritten)
-		}
-		return nil
-	}
-	for _, size := range sizes {
-		if o.sizes != nil && !slices.Contains(o.sizes, size.bytes) {
-			continue
-		}
-		if err := measure(bench.Cost{BodyBytes: size.bytes, Requests: size.requests, Budget: size.budget}); err != nil {
-			return err
-		}
-	}
-	for _, bytes := range o.sizes {
-		for _, size := range sizes {
-			if size.bytes == bytes {
-				bytes = 0
-			}
-		}
-		if bytes == 0 {
-			continue
-		}
-		if err := measure(bench.Cost{BodyBytes: bytes, Requests: 300}); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -16,7 +16,8 @@ type GridPoint struct {
 	DecodeWeight float64 `json:"decode_weight"`
 }
 
-// Grid is what the reference may choose from: nothing to twice the default of miss_weight, a third to three times that of decode_weight.
+// Grid is what the reference may choose from: nothing to twice the default of miss_weight, a third to
+// three times that of decode_weight.
 func Grid() (points []GridPoint) {
 	for _, miss := range []float64{0, 1, 3, 6} {
 		for _, decode := range []float64{0.05, 0.1, 0.2, 0.4} {

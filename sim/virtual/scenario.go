@@ -21,7 +21,7 @@ type Scenario struct {
 	Rate    float64 // requests a second at which it is played unless told otherwise
 	// Saturation is the highest rate at which the reference meets the SLO for
 	// 90 % of the requests, as "warmpath sim saturation" measured it (seeds 1 to
-	// 3); 0 for not measured.
+	// 5); 0 for not measured.
 	Saturation float64
 	Requests   int
 	Source     func(seed uint64, rate float64, n int) Source
