@@ -61,7 +61,7 @@ type Config struct {
 	// Service makes Sources of it.
 	Discovery Discovery
 	// Policy is the policy document (YAML or JSON), or PolicyFile names its file.
-	// Neither: one pool per pool name of the worker list, policy threshold.
+	// Neither: one pool per pool name of the worker list, policy cost.
 	Policy     []byte
 	PolicyFile string
 	// ReadInterval is how often files are read again where events don't arrive. 5 s.

@@ -85,7 +85,7 @@ file or --nats name (docs/cluster.md).`,
 	f.StringVar(&file, "config", "", "YAML configuration file")
 	f.StringVar(&listen, "listen", control.DefaultListen, "address of the API")
 	f.StringVar(&workers, "workers", "", "worker list (YAML), watched for changes")
-	f.StringVar(&policy, "policy", "", "routing policy (YAML), watched for changes; none: one pool per pool of the worker list, policy threshold")
+	f.StringVar(&policy, "policy", "", "routing policy (YAML), watched for changes; none: one pool per pool of the worker list, policy cost")
 	f.StringVar(&state, "state", "", "file that keeps the table over a restart")
 	f.StringSliceVar(&nats, "nats", nil, "URLs of an external NATS cluster with JetStream, by which several control services act as one")
 	f.StringVar(&tokenEnv, "token-env", "WARMPATH_TOKEN", "environment variable with the API's bearer token")
