@@ -46,6 +46,11 @@ func mix(h, v uint64) uint64 {
 // blocks last block first, and whoever references a block references all
 // blocks before it; so in the list a block always stands before its
 // predecessor in the chain, and the head is always a leaf.
+//
+// Nothing is merged. Two requests that fill the same block side by side, and
+// one that fills the last block of its prompt again, have a block each, and
+// each takes its room until it is evicted. A hit takes the one that was filled
+// first. So does vLLM (0.32, v1/core/block_pool.py, BlockHashToBlockMap).
 type blockPool struct {
 	runs
 	capacity   int
@@ -54,6 +59,14 @@ type blockPool struct {
 	evictions  uint64
 	now        time.Duration               // of what is released and evicted
 	watch      func(h BlockHash, now bool) // told of blocks that become resident and that go
+	untold     []BlockHash                 // resident, but computed by the present step: told at its end
+}
+
+// A spare is the block of a request that was resident when the request filled
+// it: where it stands in the request's chain, and its run.
+type spare struct {
+	block int
+	run   int32
 }
 
 func newBlockPool(capacity int) *blockPool {
@@ -115,42 +128,53 @@ func (p *blockPool) takePrivate(n int) {
 }
 
 // publish gives the private blocks of a request from the from-th of its hashes
-// on their hash: they are full. If another request filled the same block
-// meanwhile, that one is shared and the private one given back. (vLLM would
-// keep the second copy until its request ends.)
-func (p *blockPool) publish(hashes []BlockHash, from int) {
+// on their hash: they are full, or will be when the step that has begun is
+// over. It returns the request's spares with those that are added.
+func (p *blockPool) publish(hashes []BlockHash, from int, spares []spare) []spare {
 	p.private -= len(hashes) - from
+	p.referenced += len(hashes) - from
 	last := int32(none) // the run of the block before, if nobody else references it
-	if from > 0 {
+	if n := len(spares); from > 0 && (n == 0 || spares[n-1].block != from-1) {
 		if last = p.find(hashes[from-1]); p.all[last].refs > 1 {
 			last = none
 		}
 	}
-	for from < len(hashes) {
-		h := hashes[from]
-		if at := p.find(h); at != none {
-			from += p.take(at, hashes[from:])
+	for i, h := range hashes[from:] {
+		if p.find(h) != none {
+			spares = append(spares, spare{from + i, p.addSpare(h)})
 			last = none
 			continue
 		}
 		if last == none || !p.grow(last, h) {
 			last = p.add(h, 1)
 		}
-		p.referenced++
 		if p.watch != nil {
-			p.watch(h, true)
+			p.untold = append(p.untold, h)
 		}
-		from++
 	}
+	return spares
 }
 
-// release gives back a request's resident blocks, last first, and its private
-// ones.
-func (p *blockPool) release(hashes []BlockHash, private int) {
+// tell tells of what has become resident.
+func (p *blockPool) tell() {
+	for _, h := range p.untold {
+		p.watch(h, true)
+	}
+	p.untold = p.untold[:0]
+}
+
+// release gives back a request's resident blocks, last first, its spares among
+// them, and its private ones.
+func (p *blockPool) release(hashes []BlockHash, private int, spares []spare) {
 	p.private -= private
 	appended := false // what stands last in the list
 	for len(hashes) > 0 {
-		at := p.find(hashes[len(hashes)-1])
+		var at int32
+		if n := len(spares); n > 0 && spares[n-1].block == len(hashes)-1 {
+			at, spares = spares[n-1].run, spares[:n-1]
+		} else {
+			at = p.find(hashes[len(hashes)-1])
+		}
 		r := &p.all[at]
 		n := int(r.n) // whoever references one of them references all
 		hashes = hashes[:len(hashes)-n]
@@ -166,8 +190,9 @@ func (p *blockPool) release(hashes []BlockHash, private int) {
 }
 
 func (p *blockPool) evict() {
+	spares := p.spares > 0
 	h := p.runs.evict()
-	if p.watch != nil {
+	if p.watch != nil && (!spares || p.find(h) == none) {
 		p.watch(h, false)
 	}
 	p.evictions++
@@ -175,6 +200,7 @@ func (p *blockPool) evict() {
 
 // clear drops every block that no running request references.
 func (p *blockPool) clear() {
+	p.tell()
 	for p.head != none {
 		p.evict()
 	}

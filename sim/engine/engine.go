@@ -5,7 +5,9 @@
 // it. At the start of a step, while the batch has a place, the step's token
 // budget is not spent and there is room for all blocks of its prompt, the
 // oldest waiting request is admitted; the leading full blocks that are
-// resident are a hit and the rest of the prompt is computed in chunks. The
+// resident are a hit and the rest of the prompt is computed in chunks. Blocks
+// that a step fills are resident once it is planned: who is admitted to the
+// same step after their request hits them. The
 // step that computes the last prompt token yields the first output token;
 // every later step one more. When the last token is out its blocks are
 // released, but stay resident until the space is needed.
@@ -124,8 +126,9 @@ type sequence struct {
 	computed  int // tokens in the cache or computed
 	chunk     int // tokens being computed in this step
 	generated int
-	published int // blocks with a hash, referenced
+	published int // blocks with a hash, referenced: those that the step fills included
 	private   int // blocks being filled
+	spares    []spare
 	nextEvent int // generated tokens at which the next event is due
 	preempted int // how often
 	reached   int // tokens that were computed before a preemption
@@ -329,6 +332,7 @@ func (e *Engine) plan(s *sequence, chunk int) int {
 	}
 	s.chunk = chunk
 	e.hold(s, s.computed+chunk)
+	e.publish(s, s.computed+chunk)
 	return chunk
 }
 
@@ -358,9 +362,9 @@ func (e *Engine) preemptLast(now time.Duration) {
 	e.running[last] = nil
 	e.running = e.running[:last]
 	e.pool.now = now
-	e.pool.release(s.Blocks[:s.published], s.private)
+	e.pool.release(s.Blocks[:s.published], s.private, s.spares)
 	s.reached = max(s.reached, s.computed)
-	s.published, s.private, s.computed = 0, 0, 0
+	s.published, s.private, s.spares, s.computed = 0, 0, nil, 0
 	s.preempted++
 	e.counters.Preemptions++
 	e.waiting = slices.Insert(e.waiting, 0, s)
@@ -403,13 +407,13 @@ func (e *Engine) hold(s *sequence, tokens int) {
 	}
 }
 
-// publish gives hashes to the blocks that tokens tokens have filled.
+// publish gives hashes to the blocks that tokens tokens fill.
 func (e *Engine) publish(s *sequence, tokens int) {
 	if s.Blocks == nil {
 		return
 	}
 	if full := tokens / BlockTokens; s.published < full {
-		e.pool.publish(s.Blocks[:full], s.published)
+		s.spares = e.pool.publish(s.Blocks[:full], s.published, s.spares)
 		s.private -= full - s.published
 		s.published = full
 	}
@@ -428,6 +432,10 @@ func (e *Engine) applyRepeats() {
 		e.hold(s, s.known())
 		e.publish(s, s.computed)
 	}
+	e.pool.tell()
+	for _, s := range e.running {
+		e.publish(s, s.known())
+	}
 	e.counters.GeneratedTokens += uint64(st.repeats * len(e.running))
 	st.untilEvent -= st.repeats
 	st.repeats = 0
@@ -435,6 +443,7 @@ func (e *Engine) applyRepeats() {
 
 func (e *Engine) endStep() {
 	e.applyRepeats()
+	e.pool.tell()
 	kept := e.running[:0]
 	for _, s := range e.running {
 		if s.chunk == 0 { // left no token of the step
@@ -448,7 +457,6 @@ func (e *Engine) endStep() {
 		}
 		s.computed += s.chunk
 		s.chunk = 0
-		e.publish(s, s.computed)
 		if s.computed == s.known() && s.OutputTokens > 0 {
 			s.generated++
 			e.counters.GeneratedTokens++
@@ -490,7 +498,7 @@ func (e *Engine) release(s *sequence) {
 	if e.step.active {
 		e.pool.now = min(e.now, e.step.end)
 	}
-	e.pool.release(s.Blocks[:s.published], s.private)
+	e.pool.release(s.Blocks[:s.published], s.private, s.spares)
 }
 
 func (e *Engine) newSequence() *sequence {

@@ -13,6 +13,7 @@ type run struct {
 	refs       int32
 	prev, next int32 // in the list of evictable blocks
 	more       int32 // another run of the same chunk
+	spare      bool  // a block that was resident when it was filled once more: it stays alone
 }
 
 // chunkBits of a hash count blocks within a chunk.
@@ -54,15 +55,16 @@ const none = -1
 // runs are the resident blocks, and the order in which they are evicted.
 type runs struct {
 	all        []run
-	spare      []int32 // of all, unused
+	unused     []int32 // of all
 	index      chunkIndex
 	head, tail int32 // evictable list, none when empty
-	resident   int   // blocks
+	resident   int   // blocks, spare ones included
+	spares     int   // runs
 }
 
 func newRuns() runs { return runs{index: newChunkIndex(8), head: none, tail: none} }
 
-// find returns the run that has a block, or none.
+// find returns the run that has a block, or none; of several the one that was filled first.
 func (x *runs) find(h BlockHash) int32 {
 	at := x.index.find(x.all, chunkOf(h))
 	for at != none && !x.all[at].has(h) {
@@ -77,10 +79,24 @@ func (x *runs) add(h BlockHash, refs int32) int32 {
 	return x.enter(run{first: h, n: 1, refs: refs, prev: none, next: none})
 }
 
+// addSpare makes a run of one block that is resident already. It stands behind all others of its chunk,
+// so that those of the block that were filled before are found before it.
+func (x *runs) addSpare(h BlockHash) int32 {
+	x.spares++
+	x.resident++
+	at := x.place(run{first: h, n: 1, refs: 1, prev: none, next: none, more: none, spare: true})
+	last := x.index.find(x.all, chunkOf(h))
+	for x.all[last].more != none {
+		last = x.all[last].more
+	}
+	x.all[last].more = at
+	return at
+}
+
 // grow makes a run longer by the block behind it, if it lies in the same chunk.
 func (x *runs) grow(at int32, h BlockHash) bool {
 	r := &x.all[at]
-	if h != r.end() || chunkOf(h) != chunkOf(r.first) {
+	if r.spare || h != r.end() || chunkOf(h) != chunkOf(r.first) {
 		return false
 	}
 	r.n++
@@ -88,17 +104,22 @@ func (x *runs) grow(at int32, h BlockHash) bool {
 	return true
 }
 
-// enter gives a run a place.
+// enter gives a run a place before all others of its chunk.
 func (x *runs) enter(r run) int32 {
-	var at int32
-	if n := len(x.spare); n > 0 {
-		at, x.spare = x.spare[n-1], x.spare[:n-1]
-	} else {
-		at, x.all = int32(len(x.all)), append(x.all, run{})
-	}
-	r.more = x.index.put(x.all, chunkOf(r.first), at)
-	x.all[at] = r
+	at := x.place(r)
+	x.all[at].more = x.index.put(x.all, chunkOf(r.first), at)
 	return at
+}
+
+// place gives a run a place that the index doesn't know yet.
+func (x *runs) place(r run) (at int32) {
+	if n := len(x.unused); n > 0 {
+		at, x.unused = x.unused[n-1], x.unused[:n-1]
+		x.all[at] = r
+		return at
+	}
+	x.all = append(x.all, r)
+	return int32(len(x.all) - 1)
 }
 
 // drop takes a run's place, which is in no list.
@@ -119,7 +140,10 @@ func (x *runs) drop(at int32) {
 		x.index.remove(x.all, chunk)
 	}
 	r.n = 0
-	x.spare = append(x.spare, at)
+	if r.spare {
+		x.spares--
+	}
+	x.unused = append(x.unused, at)
 }
 
 // isolate makes a run of some of a run's blocks, and returns it.
@@ -151,7 +175,7 @@ func (x *runs) split(at int32, n int) int32 {
 // appended for the same request, both become one; append returns it.
 func (x *runs) append(at int32, sameRequest bool) int32 {
 	if r := &x.all[at]; sameRequest && x.tail != none {
-		if t := &x.all[x.tail]; t.first == r.end() && chunkOf(t.first) == chunkOf(r.first) {
+		if t := &x.all[x.tail]; t.first == r.end() && chunkOf(t.first) == chunkOf(r.first) && !r.spare && !t.spare {
 			n := r.n
 			x.drop(at)
 			t.first -= BlockHash(n)

@@ -88,8 +88,10 @@ func (s Stats) FreeTokens() int {
 	return max(0, s.CapacityBlocks-s.ResidentBlocks-s.privateBlocks) * BlockTokens
 }
 
-// Watch calls f whenever a block becomes resident (now true) or is evicted,
-// from within the calls that move the engine.
+// Watch calls f whenever a block has become resident (now true), at the end of
+// the step that computed it, or is evicted, from within the calls that move the
+// engine. Of a block that was computed twice only the first is told, and the
+// eviction of the last.
 func (e *Engine) Watch(f func(h BlockHash, now bool)) { e.pool.watch = f }
 
 // Resident yields the hash of each resident block, in no order. The engine
@@ -98,6 +100,9 @@ func (e *Engine) Resident() iter.Seq[BlockHash] {
 	return func(yield func(BlockHash) bool) {
 		for i := range e.pool.all {
 			for h := e.pool.all[i].first; h < e.pool.all[i].end(); h++ {
+				if e.pool.all[i].spare && e.pool.find(h) != int32(i) {
+					continue
+				}
 				if !yield(h) {
 					return
 				}
