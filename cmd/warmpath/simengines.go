@@ -25,15 +25,27 @@ func findEngine(name string) (engine.Preset, error) {
 
 func printEngines(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ENGINE\tMODEL\tGPUS\tWEIGHTS\tKV TOKENS\tCOLD 4,000\tSTEP OF 32\tFIGURES FROM")
+	fmt.Fprintln(w, "ENGINE\tMODEL\tGPUS\tWEIGHTS\tKV TOKENS\tCOLD 4,000\tSTEP OF 32")
 	for _, p := range engine.Presets() {
 		params := p.Params()
-		fmt.Fprintf(w, "%s\t%s\t%d x %s\t%.4g GB %s\t%d\t%.0f ms\t%.1f ms\t%s\n", p.Name, p.Model.Name, p.GPUs, p.GPU.Name, p.Weights, p.Format,
-			params.CapacityTokens(), asMillis(params.PrefillTime(shownPrompt)), asMillis(params.DecodeTime(shownBatch, shownContext)), p.Source)
+		fmt.Fprintf(w, "%s\t%s\t%d x %s\t%.4g GB %s\t%d\t%.0f ms\t%.1f ms\n", p.Name, p.Model.Name, p.GPUs, p.GPU.Name, p.Weights, p.Format,
+			params.CapacityTokens(), asMillis(params.PrefillTime(shownPrompt)), asMillis(params.DecodeTime(shownBatch, shownContext)))
 	}
 	fmt.Fprintln(w, "\nCold 4,000: a prompt of 4,000 tokens on an idle engine. Step of 32: 32 requests decode, with 1,000 tokens each.")
-	fmt.Fprintln(w, "GPUs' figures are from their makers' datasheets. Nothing is measured: see docs/simulator.md.")
-	return w.Flush()
+	fmt.Fprintln(w, "Nothing is measured: see docs/simulator.md. Figures are from:")
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	told := map[string]bool{}
+	for _, p := range engine.Presets() {
+		for _, figures := range []struct{ of, source string }{{p.Model.Name, p.Source}, {p.GPU.Name, p.GPU.Source}} {
+			if !told[figures.of] {
+				told[figures.of] = true
+				fmt.Fprintf(out, "  %s: %s\n", figures.of, figures.source)
+			}
+		}
+	}
+	return nil
 }
 
 func asMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -49,6 +61,7 @@ func simList(engines bool) any {
 			WeightsGB    float64 `json:"weights_gb"`
 			Format       string  `json:"format"`
 			Source       string  `json:"source"`
+			GPUSource    string  `json:"gpu_source"`
 			KVTokens     int     `json:"kv_tokens"`
 			TokenBytes   float64 `json:"kv_token_bytes"`
 			ColdMillis   float64 `json:"cold_4000_ms"`
@@ -58,7 +71,7 @@ func simList(engines bool) any {
 		for _, p := range engine.Presets() {
 			params := p.Params()
 			all = append(all, listed{
-				p.Name, p.Model.Name, p.GPU.Name, p.GPUs, p.Weights, p.Format, p.Source, params.CapacityTokens(), p.TokenBytes(),
+				p.Name, p.Model.Name, p.GPU.Name, p.GPUs, p.Weights, p.Format, p.Source, p.GPU.Source, params.CapacityTokens(), p.TokenBytes(),
 				asMillis(params.PrefillTime(shownPrompt)), asMillis(params.DecodeTime(shownBatch, shownContext)),
 			})
 		}

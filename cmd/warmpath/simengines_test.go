@@ -14,8 +14,8 @@ func TestSimListShowsEveryEngine(t *testing.T) {
 		t.Fatal(errs)
 	}
 	for _, p := range engine.Presets() {
-		if !strings.Contains(out, p.Name) || !strings.Contains(out, p.Source) {
-			t.Errorf("%s isn't listed with its source", p.Name)
+		if !strings.Contains(out, p.Name) || strings.Count(out, p.Source) != 1 || strings.Count(out, p.GPU.Source) != 1 {
+			t.Errorf("%s isn't listed with its sources, each once", p.Name)
 		}
 	}
 	code, out, errs = warmpath("sim", "list", "--engines", "--json")

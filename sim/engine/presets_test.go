@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,13 +46,13 @@ func TestPresetsAreWhatTheirFiguresSay(t *testing.T) {
 	}{
 		// 32 x 8 x 128 x 2 x 2 bytes; 24 x 0.9 - 16.06 - 2 GB; 16.06 GB at 420 GB/s; 16.06 GFLOP at 28 TFLOP/s.
 		{"llama-3.1-8b-a10g", 131_072, 27_008, 38 * time.Millisecond, 310, 575 * time.Microsecond, 18_500},
-		// Four GPUs; 4 x (80 x 0.9 - 4.5) - 141.2 GB; 141.2 GB at 5,709 GB/s; 141.2 GFLOP at 499 TFLOP/s.
-		{"llama-3.1-70b-4xa100", 327_680, 393_056, 24500 * time.Microsecond, 58, 285 * time.Microsecond, 5250},
+		// Four GPUs; 4 x (80 x 0.9 - 4.5) - 141.1 GB; 141.1 GB at 5,709 GB/s; 141.2 GFLOP at 499 TFLOP/s.
+		{"llama-3.1-70b-4xa100", 327_680, 393_360, 24500 * time.Microsecond, 58, 285 * time.Microsecond, 5250},
 		// A latent of 576 values on each of 8 GPUs; 61 x 2 x 128 x (192 + 128) FLOP a pair. 32 tokens reach 64 %
 		// of the experts, which are 97.5 % of the weights.
-		{"deepseek-v3-8xh200", 8 * 70_272, 548_224, 16 * time.Millisecond, 21, 11500, 790},
+		{"deepseek-v3-8xh200", 8 * 70_272, 544_656, 16 * time.Millisecond, 21, 11500, 790},
 		// 18 layers; 32 tokens reach 64 % of the experts, which are 98.7 % of the weights; BF16.
-		{"gpt-oss-120b-h100", 36_864, 59_664, 18 * time.Millisecond, 16, 26 * time.Microsecond, 745},
+		{"gpt-oss-120b-h100", 36_864, 61_024, 18 * time.Millisecond, 16, 26 * time.Microsecond, 745},
 	} {
 		p, err := FindPreset(want.name)
 		if err != nil {
@@ -67,10 +68,46 @@ func TestPresetsAreWhatTheirFiguresSay(t *testing.T) {
 	}
 }
 
+// What the datasheets print, by the words of Source. Rates with sparsity are twice the dense ones.
+func TestFiguresOfGPUsAreThoseOfTheirDatasheets(t *testing.T) {
+	printed := func(source, before string) float64 {
+		_, after, _ := strings.Cut(source, before)
+		end := strings.IndexFunc(after, func(r rune) bool { return !strings.ContainsRune("0123456789.,", r) })
+		f, _ := strconv.ParseFloat(strings.NewReplacer(",", "").Replace(strings.Trim(after[:max(end, 0)], ",")), 64)
+		return f
+	}
+	near := func(a, b float64) bool { return math.Abs(a-b) <= b/1000 }
+	seen := map[string]bool{}
+	for _, p := range Presets() {
+		g := p.GPU
+		dense := 0.5
+		if strings.Contains(g.Source, "TFLOPS, ") { // both are printed
+			dense = 1
+		}
+		if bf16 := printed(g.Source, "BF16 "); !near(g.BF16, bf16*dense) {
+			t.Errorf("%s: %g TFLOP/s, %q", g.Name, g.BF16, g.Source)
+		}
+		if fp8 := printed(g.Source, "FP8 "); !near(g.FP8, fp8*dense) {
+			t.Errorf("%s: %g TFLOP/s of FP8, %q", g.Name, g.FP8, g.Source)
+		}
+		memory, bandwidth := printed(g.Source, ": "), printed(g.Source, " GB, ")
+		if strings.Contains(g.Source, "TB/s") {
+			bandwidth *= 1000
+		}
+		if g.Memory != memory || g.Bandwidth != bandwidth {
+			t.Errorf("%s: %g GB, %g GB/s, %q", g.Name, g.Memory, g.Bandwidth, g.Source)
+		}
+		seen[g.Name] = true
+	}
+	if len(seen) != 5 {
+		t.Errorf("%d GPUs, want 5", len(seen))
+	}
+}
+
 func TestEveryPresetWorks(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range Presets() {
-		if seen[p.Name] || p.Source == "" || p.Format == "" {
+		if seen[p.Name] || p.Source == "" || p.GPU.Source == "" || p.Format == "" {
 			t.Errorf("%s: twice, or without its source", p.Name)
 		}
 		seen[p.Name] = true
