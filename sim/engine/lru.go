@@ -10,6 +10,14 @@ type LRU struct {
 // NewLRU returns an empty one for so many blocks.
 func NewLRU(capacity int) *LRU { return &LRU{newRuns(), capacity} }
 
+// Resize gives it room for so many blocks; those that have none are dropped.
+func (x *LRU) Resize(capacity int) {
+	x.capacity = capacity
+	for x.resident > capacity {
+		x.evict()
+	}
+}
+
 // Holds counts how many of the blocks are there, from the first on until one isn't.
 func (x *LRU) Holds(blocks []BlockHash) (held int) {
 	for held < len(blocks) {

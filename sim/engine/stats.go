@@ -36,7 +36,9 @@ type Stats struct {
 	// ResidentBlocks have a hash; idle ones are among them.
 	ResidentBlocks int
 	// BlocksInUse belong to running requests and cannot be evicted.
-	BlocksInUse    int
+	BlocksInUse int
+	// AnswerBlocks of them are behind the prompts': what is being decoded.
+	AnswerBlocks   int
 	CapacityBlocks int
 	privateBlocks  int
 	// UncomputedTokens are prompt tokens of running and waiting requests that
@@ -69,6 +71,7 @@ func (e *Engine) Stats(now time.Duration) Stats {
 	}
 	s.Evictions = e.pool.evictions
 	for _, q := range e.running {
+		s.AnswerBlocks += max(0, q.published+q.private-blocksFor(q.PromptTokens))
 		if !q.decoding() {
 			s.UncomputedTokens += q.known() - q.computed
 		}

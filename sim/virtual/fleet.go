@@ -82,6 +82,7 @@ type Sample struct {
 	Waiting  int           // requests sent there without a first token
 	Work     time.Duration // that its requests have cost since it began, see engine.Counters
 	Homes    int           // hot prefixes whose homes the gateways know
+	Answers  int           // blocks of what is being decoded
 }
 
 // Outcome is how a request ended.
@@ -510,7 +511,7 @@ func (f *Fleet) report(i int) {
 			total.uncached += g.own[i].uncached
 			total.waiting += g.own[i].waiting
 		}
-		f.cfg.Sampled(Sample{i, total.uncached, total.waiting, r.stats.Work, len(f.gateways[0].view.Homes)}, f.now)
+		f.cfg.Sampled(Sample{i, total.uncached, total.waiting, r.stats.Work, len(f.gateways[0].view.Homes), r.stats.AnswerBlocks}, f.now)
 	}
 	if !w.up {
 		return // silence: nobody reports for a dead worker

@@ -225,10 +225,10 @@ func TestATraceIsPlayedAsRecorded(t *testing.T) {
 	if len(all) != 3 || all[0].Prompt != 1100 || all[0].Output != 40 || len(all[0].blocks) != 1140/16 {
 		t.Fatalf("%d requests, the first %+v", len(all), all[0])
 	}
-	pool := newPool(1000)
+	pool := newPool(1000, 1)
 	hits := 0
 	for _, r := range all {
-		hits += pool.play(r)
+		hits += pool.asked(r)
 	}
 	if hits != 64 {
 		t.Errorf("%d blocks hit, want the 2 x 512 tokens that both prompts begin with", hits)

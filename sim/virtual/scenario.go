@@ -248,8 +248,16 @@ func (s Scenario) Run(p Play) (*Result, error) {
 	}
 	var ceiling *ceiling
 	if p.Pooled {
-		ceiling = newCeiling(s.Workers*s.Params.CapacityBlocks, c.skip)
-		cfg.Arrived = ceiling.take
+		ceiling = newCeiling(s.Workers, s.Params.CapacityBlocks, c.skip)
+		cfg.Arrived = ceiling.asked
+		cfg.Record = func(o Outcome) {
+			ceiling.ended(o)
+			c.record(o)
+		}
+		cfg.Sampled = func(s Sample, now time.Duration) {
+			ceiling.pool.decodes(s.Worker, s.Answers)
+			c.sample(s, now)
+		}
 	}
 	if p.GiveUp {
 		cfg.Overload = newOverload(skip, p.Rate, min(leastArrivals, p.Requests))
@@ -273,21 +281,27 @@ func (s Scenario) Run(p Play) (*Result, error) {
 // leastArrivals is how many requests come, if a run has so many, before it is given up.
 const leastArrivals = 12_000
 
-// ceiling plays what arrives through the pooled cache.
+// ceiling plays a run's requests through the pooled cache.
 type ceiling struct {
-	pool        pool
+	pool        *pool
 	skip        time.Duration
 	prompt, hit int
 }
 
-func newCeiling(blocks int, skip time.Duration) *ceiling {
-	return &ceiling{pool: newPool(blocks), skip: skip}
+func newCeiling(workers, blocks int, skip time.Duration) *ceiling {
+	return &ceiling{pool: newPool(workers*blocks, workers), skip: skip}
 }
 
-func (c *ceiling) take(r *Request, now time.Duration) {
-	hit := c.pool.play(r)
+func (c *ceiling) asked(r *Request, now time.Duration) {
+	hit := c.pool.asked(r)
 	if now >= c.skip {
 		c.prompt += r.Prompt
 		c.hit += hit * engine.BlockTokens
+	}
+}
+
+func (c *ceiling) ended(o Outcome) {
+	if !o.Failed && !o.Refused && !o.Waiting {
+		c.pool.answered(o.Request)
 	}
 }

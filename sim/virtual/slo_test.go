@@ -41,15 +41,37 @@ func TestARequestIsGoodWithinASecondOrFourColdPrefillsAndFiftyMillisecondsAToken
 // finds its last block: nor does the pooled cache.
 func TestThePooledCacheComputesTheLastTokenOfAPromptAsEnginesDo(t *testing.T) {
 	for _, prompt := range []int{64, 65} {
-		pool := newPool(100)
+		pool := newPool(100, 1)
 		r := &Request{Prompt: prompt, blocks: []engine.BlockHash{1, 2, 3, 4, 5}}
-		if hit := pool.play(r); hit != 0 {
+		if hit := pool.asked(r); hit != 0 {
 			t.Fatalf("%d blocks found in an empty cache", hit)
 		}
-		if hit := pool.play(r); hit != (prompt-1)/engine.BlockTokens {
+		if hit := pool.asked(r); hit != (prompt-1)/engine.BlockTokens {
 			t.Errorf("a prompt of %d tokens finds %d blocks", prompt, hit)
 		}
 	}
+}
+
+// An answer is kept when it is out, and takes its room before, wherever it is decoded.
+func TestInThePooledCacheAnswersTakeRoomWhileTheyAreDecoded(t *testing.T) {
+	pool := newPool(10, 2)
+	long := &Request{Prompt: 16 * 8, blocks: []engine.BlockHash{16, 17, 18, 19, 20, 21, 22, 23, 32}}
+	again := func(want int, when string) {
+		t.Helper()
+		if hit := pool.Holds(long.blocks); hit != want {
+			t.Errorf("%s: %d blocks are there, want %d", when, hit, want)
+		}
+	}
+	pool.asked(long)
+	again(8, "asked")
+	pool.answered(long)
+	again(9, "answered")
+	pool.decodes(0, 2)
+	pool.decodes(1, 3)
+	again(5, "five blocks are being decoded elsewhere")
+	pool.decodes(0, 0)
+	pool.answered(long)
+	again(7, "three")
 }
 
 // The reference looks at every worker, whatever the default of the rule that it is made of.
