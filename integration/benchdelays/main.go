@@ -30,6 +30,7 @@ import (
 
 	"github.com/warmpath/warmpath/control"
 	"github.com/warmpath/warmpath/control/discovery"
+	"github.com/warmpath/warmpath/filter/config"
 	"github.com/warmpath/warmpath/hostsim"
 	"github.com/warmpath/warmpath/shared/table"
 	"github.com/warmpath/warmpath/shared/wire"
@@ -43,6 +44,7 @@ type delays struct {
 	Report      float64 `json:"report_ms"`
 	BooksEvery  float64 `json:"books_every_ms"`
 	Books       float64 `json:"books_ms"`
+	EndsEvery   float64 `json:"ends_every_ms"`
 	Event       float64 `json:"event_ms"`
 	Prediction  float64 `json:"prediction_ms"`
 }
@@ -118,6 +120,7 @@ func measure(ctx context.Context, module string, rounds int, rate float64, stder
 	return delays{
 		ReportEvery: millis(discovery.DefaultMetrics), Report: round(median(reports)),
 		BooksEvery: millis(control.DefaultLoadsInterval / 2), Books: round(median(books)), // half: of few workers
+		EndsEvery:  millis(config.Default().Control.BatchInterval),
 		Prediction: round(median(predictions)),
 	}, nil
 }

@@ -42,6 +42,7 @@ func readDelays(path string, text []byte, out Delays) (Delays, error) {
 		Report      *float64 `json:"report_ms"`
 		BooksEvery  *float64 `json:"books_every_ms"`
 		Books       *float64 `json:"books_ms"`
+		EndsEvery   *float64 `json:"ends_every_ms"`
 		Event       *float64 `json:"event_ms"`
 		Prediction  *float64 `json:"prediction_ms"`
 		Hop         *float64 `json:"hop_ms"`
@@ -62,6 +63,7 @@ func readDelays(path string, text []byte, out Delays) (Delays, error) {
 		{"report_ms", file.Report, &out.Report, 0},
 		{"books_every_ms", file.BooksEvery, &out.BooksEvery, 1},
 		{"books_ms", file.Books, &out.Books, 0},
+		{"ends_every_ms", file.EndsEvery, &out.EndsEvery, 1},
 		{"event_ms", file.Event, &out.Event, 0},
 		{"prediction_ms", file.Prediction, &out.Prediction, 0},
 		{"hop_ms", file.Hop, &out.Hop, 0},

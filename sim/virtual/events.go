@@ -16,7 +16,10 @@ const (
 	wake
 	takeReport
 	giveReport
+	tellEnds
 	takeBooks
+	hearBooks
+	passBooks
 	giveBooks
 	faultEvent
 	countBusy

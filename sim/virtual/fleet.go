@@ -19,9 +19,10 @@ type Delays struct {
 	// ReportEvery is the time between two reports of a worker, Report how long
 	// one takes to every gateway.
 	ReportEvery, Report time.Duration
-	// BooksEvery is the time between two words of what all gateways have in flight, Books how long
-	// one takes to every gateway.
-	BooksEvery, Books time.Duration
+	// Books is the time from a dispatch until the other gateways know what its gateway has in flight,
+	// if nobody said anything lately. BooksEvery is the least time between two words, of a gateway to
+	// control and of control to all. EndsEvery is how often a gateway says so that dispatches nothing.
+	Books, BooksEvery, EndsEvery time.Duration
 	// Event is the time from a block's storing or removal to the gateways'
 	// tables, Prediction that from a dispatch. EventLoss is the share of events
 	// that never arrive.
@@ -114,6 +115,7 @@ type Fleet struct {
 	rule        Rule
 	learns      bool           // the rule asks the index
 	books       *books         // as the gateways know them
+	words       *words         // by which they do; nil for never
 	planner     *homes.Planner // nil where the rule knows no homes
 	aftermath   *aftermath     // nil without faults
 	rng         *rand.Rand
@@ -199,7 +201,7 @@ func Run(cfg Config) (*Fleet, error) {
 	for g := range cfg.Gateways {
 		f.gateways = append(f.gateways, newGateway(f, g, cfg.Policy))
 	}
-	f.books = f.takeBooks() // nothing
+	f.books = newBooks(len(f.workers), len(f.gateways))
 	f.rule = cfg.Rule(f)
 	_, f.learns = f.rule.(routeRule)
 	if f.learns && cfg.Policy.Name == policy.Cost {
@@ -216,7 +218,7 @@ func Run(cfg Config) (*Fleet, error) {
 		f.at(cfg.Faults[i].At, event{kind: faultEvent, worker: i})
 	}
 	if f.learns && cfg.Delays.BooksEvery > 0 {
-		f.at(0, event{kind: takeBooks})
+		f.speak()
 	}
 	f.at(cfg.BusyFrom, event{kind: countBusy})
 	f.openNext()
@@ -275,11 +277,8 @@ func (f *Fleet) play() error {
 			for _, g := range f.gateways {
 				g.reported(e.worker, e.report)
 			}
-		case takeBooks:
-			f.at(f.now+f.cfg.Delays.Books, event{kind: giveBooks, books: f.takeBooks()})
-			f.at(f.now+f.cfg.Delays.BooksEvery, event{kind: takeBooks})
-		case giveBooks:
-			f.books = e.books
+		case tellEnds, takeBooks, hearBooks, passBooks, giveBooks:
+			f.word(&e)
 		case faultEvent:
 			f.fault(f.cfg.Faults[e.worker])
 		case planHomes:
@@ -351,6 +350,9 @@ func (f *Fleet) dispatch(g *Gateway, r *Request) {
 	r.waits = true
 	b.recent += float64(r.uncached)
 	if f.learns {
+		if len(g.at) > 0 && cached < g.at[len(g.at)-1]*engine.BlockTokens { // else the table has all of it
+			f.tellBooks(g.Index)
+		}
 		f.index.predict(f.now, r, best, f.generations[best], g.at)
 	}
 	if f.planner != nil {
@@ -517,24 +519,6 @@ func (f *Fleet) report(i int) {
 		return // silence: nobody reports for a dead worker
 	}
 	f.at(f.now+d.Report, event{kind: giveReport, worker: i, report: r})
-}
-
-// takeBooks adds up what all gateways have in flight now.
-func (f *Fleet) takeBooks() *books {
-	workers := len(f.workers)
-	b := &books{taken: f.now, total: make([]book, workers), own: make([]book, 0, workers*len(f.gateways))}
-	for _, g := range f.gateways {
-		for i := range g.own {
-			own := &g.own[i]
-			own.fade(f.now, &g.fader)
-			b.own = append(b.own, *own)
-			total := &b.total[i]
-			total.inFlight += own.inFlight
-			total.uncached += own.uncached
-			total.recent += own.recent
-		}
-	}
-	return b
 }
 
 // fault lets something happen to workers.

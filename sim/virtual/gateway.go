@@ -84,22 +84,6 @@ type report struct {
 	stats engine.Stats
 }
 
-// books is what all gateways have at all workers, as they told control of it.
-type books struct {
-	taken time.Duration
-	total []book // by worker
-	own   []book // of gateway g at worker i: g times the number of workers, plus i
-}
-
-// others is what gateways but g have at worker i.
-func (b *books) others(g, i int) (out book) {
-	total, own := &b.total[i], &b.own[g*len(b.total)+i]
-	return book{
-		inFlight: max(0, total.inFlight-own.inFlight), uncached: max(0, total.uncached-own.uncached),
-		recent: max(0, total.recent-own.recent),
-	}
-}
-
 func newGateway(f *Fleet, index int, rule policy.Policy) *Gateway {
 	g := &Gateway{
 		Index: index, fleet: f, rng: route.NewRand(f.seed<<8 + uint64(index)),
@@ -140,7 +124,7 @@ func (g *Gateway) refresh(i int, now time.Duration) {
 	w.UncachedTokens = own.uncached + others.uncached
 	w.RecentTokens = own.recent
 	if others.recent > 0 {
-		w.RecentTokens += others.recent * g.fleet.fader.over(now-g.fleet.books.taken)
+		w.RecentTokens += others.recent * g.fleet.fader.over(now-g.fleet.books.passed)
 	}
 	w.AvoidFor = max(0, g.avoid[i]-now)
 	if worker.empty > 0 {
