@@ -33,5 +33,8 @@ func (p *pool) asked(r *Request) (hit int) {
 	return hit
 }
 
-// answered keeps prompt and answer.
-func (p *pool) answered(r *Request) { p.Touch(r.blocks) }
+// answered keeps prompt and answer, which a worker isn't decoding any more.
+func (p *pool) answered(r *Request, worker int) {
+	p.decodes(worker, max(0, p.decoding[worker]-len(r.blocks)+len(r.promptBlocks())))
+	p.Touch(r.blocks)
+}

@@ -302,6 +302,6 @@ func (c *ceiling) asked(r *Request, now time.Duration) {
 
 func (c *ceiling) ended(o Outcome) {
 	if !o.Failed && !o.Refused && !o.Waiting {
-		c.pool.answered(o.Request)
+		c.pool.answered(o.Request, o.Worker)
 	}
 }

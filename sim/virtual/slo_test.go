@@ -64,14 +64,13 @@ func TestInThePooledCacheAnswersTakeRoomWhileTheyAreDecoded(t *testing.T) {
 	}
 	pool.asked(long)
 	again(8, "asked")
-	pool.answered(long)
+	pool.answered(long, 0)
 	again(9, "answered")
 	pool.decodes(0, 2)
 	pool.decodes(1, 3)
 	again(5, "five blocks are being decoded elsewhere")
-	pool.decodes(0, 0)
-	pool.answered(long)
-	again(7, "three")
+	pool.answered(long, 0)
+	again(6, "the first worker's answer of one block is out, one is still being decoded there")
 }
 
 // The reference looks at every worker, whatever the default of the rule that it is made of.

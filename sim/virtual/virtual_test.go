@@ -129,8 +129,8 @@ func TestHitsNeverExceedWhatWasAskedBeforeNorThePooledCache(t *testing.T) {
 			}
 			hits += o.Cached
 			prompt += o.Prompt
-			infinite.answered(o.Request)
-			pooled.answered(o.Request)
+			infinite.answered(o.Request, o.Worker)
+			pooled.answered(o.Request, o.Worker)
 		})
 		cfg.Sampled = func(s Sample, _ time.Duration) { pooled.decodes(s.Worker, s.Answers) }
 		cfg.Arrived = func(r *Request, _ time.Duration) {
