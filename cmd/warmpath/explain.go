@@ -212,6 +212,8 @@ type explainedWorker struct {
 }
 
 type explainedCost struct {
+	PrefillPrice float64 `json:"prefill_price"` // of a second of prefill there: what miss is made of
+
 	Wait   float64 `json:"wait"`
 	Miss   float64 `json:"miss"`
 	Decode float64 `json:"decode"`
@@ -396,7 +398,7 @@ func explainWorker(rule policy.Name, w *route.Worker, c *route.Candidate) explai
 		drawn := t.Seen // the decision is valid until the next one
 		e.Drawn = &drawn
 		if t.Seen {
-			e.Cost = &explainedCost{t.Wait, t.Miss, t.Decode, t.Evict, t.Spread, t.Cost}
+			e.Cost = &explainedCost{t.Prefill, t.Wait, t.Miss, t.Decode, t.Evict, t.Spread, t.Cost}
 		}
 	case policy.Weighted:
 		if t.Seen {

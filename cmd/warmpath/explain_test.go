@@ -318,7 +318,7 @@ func TestEveryReasonHasWords(t *testing.T) {
 func TestADearerWorkerIsChosenWhenTheCheaperIsNotDrawn(t *testing.T) {
 	no, yes := false, true
 	e := explanation{Rule: "cost", Why: "cost", Best: "a", Second: "b", Draws: 200, Workers: []explainedWorker{
-		{Address: "a", Drawn: &yes, ChosenShare: 0.25, Cost: &explainedCost{Wait: 0.1, Miss: 0.3, Sum: 0.4}},
+		{Address: "a", Drawn: &yes, ChosenShare: 0.25, Cost: &explainedCost{PrefillPrice: 12.34, Wait: 0.1, Miss: 0.3, Sum: 0.4}},
 		{Address: "b", Drawn: &yes, Cost: &explainedCost{Wait: 0.5, Miss: 0.1, Sum: 0.6}},
 		{Address: "c", Drawn: &no, ChosenShare: 0.75, Cost: &explainedCost{Sum: 0.2}},
 	}}
@@ -328,6 +328,7 @@ func TestADearerWorkerIsChosenWhenTheCheaperIsNotDrawn(t *testing.T) {
 	}
 	for _, want := range []string{
 		"0.4000 s against 0.6000 s at the second: 0.4000 s less for the prefill ahead of it (wait), 0.2000 s more for its uncached tokens (miss)",
+		"a second of prefill counts 12.3 s there",
 		"c would cost less, 0.2000 s, and was not drawn", "of 200, 25 % choose this one", "75 %    not drawn this time",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -104,6 +104,9 @@ func (e *explanation) printReasons(line func(string, ...any)) {
 	if second != nil && second.Cost != nil {
 		line("        %.4f s against %.4f s at the second: %s", best.Cost.Sum, second.Cost.Sum, best.Cost.against(second.Cost))
 	}
+	if p := best.Cost.PrefillPrice; p > 0 {
+		line("        a second of prefill counts %.1f s there: more the more requests it holds up, and where the pool's memory is short", p)
+	}
 	for i := range e.Workers {
 		if w := &e.Workers[i]; w.Cost != nil && w.Drawn != nil && !*w.Drawn && w.LeftOut == "" && w.Cost.Sum < best.Cost.Sum-shownDifference {
 			line("        %s would cost less, %.4f s, and was not drawn: looking at a part keeps gateways that see the same from all going there", w.Address, w.Cost.Sum)

@@ -74,11 +74,11 @@ type chooser struct {
 	young    float64 // youth of the youngest of them
 	meanRate float64 // tokens/s
 	requests float64 // of a worker, on average
+	heldUp   float64 // what a second of prefill counts to each of a worker's requests
 	// sorted: the workers come by ref. indexed: d.index has been looked after.
 	sorted, indexed bool
-	// weighed: loads and watermarks are brought to now. roomy: no worker is above the watermark,
-	// whatever the age of its report, since all are drawn to their mean.
-	weighed, roomy bool
+	// weighed: loads and watermarks are brought to now.
+	weighed bool
 }
 
 // in tells whether worker i may be picked.

@@ -27,19 +27,15 @@ func (c *chooser) cost() (int, Why) {
 	if !c.priced { // else the second choice
 		c.priced = true
 		c.hot = c.markHomes()
-		var recent float64
-		c.meanRate, recent = c.meanWork()
+		var recent, use float64
+		c.meanRate, recent, use = c.meanWork()
 		c.requests, _ = c.meanRequests()
+		c.heldUp = heldUp * c.rule.DecodeWeight
+		c.heldUp += c.tightness(use) * max(0, 1-c.heldUp)
 		c.draw()
 		c.price(recent)
-		if !c.roomy {
-			c.weigh()
-		}
 	}
-	best := c.cheapest(fixed(c.rule.Watermark))
-	if best < 0 {
-		best = c.cheapest(math.MaxInt64)
-	}
+	best := c.cheapest()
 	if best < 0 { // none was drawn: the second choice of a small pool
 		return c.leastLoad(), WhyLeastLoad
 	}
@@ -139,13 +135,13 @@ func (c *chooser) price(meanRecent float64) {
 // waits for it. So does everybody who decodes there, as an engine computes prompts in the steps that
 // decode. And it makes a copy that pushes something else out, and is in the way of what comes next:
 // miss_weight. So a copy is cheap where there is room, and near saturation conversations stay where
-// they are.
+// they are. Where the pool's memory is short it is dear, see tightness.
 //
 // More requests than the pool's mean don't count: the decode term has them already, and everything new
 // would be drawn to the workers with fewer. Nor does an idle worker pay for what decodes elsewhere:
 // where nobody makes homes, one that lacks a prefix of all would stay idle.
 func (c *chooser) prefillPrice(requests int) float64 {
-	return 1 + c.rule.MissWeight + heldUp*c.rule.DecodeWeight*min(float64(requests), c.requests)
+	return 1 + c.rule.MissWeight + c.heldUp*min(float64(requests), c.requests)
 }
 
 // heldUp is the share of the requests at a worker to which a second of prefill there counts as a
@@ -153,6 +149,23 @@ func (c *chooser) prefillPrice(requests int) float64 {
 // conversation waits too long where it was for its p99 (seed-16 near saturation), at 0 fan-out drowns
 // in copies (docs/simulator.md).
 const heldUp = 0.5
+
+// tightFrom is the part of the watermark that requests may hold, on average over the pool, before
+// memory is short. In the simulator's workloads but pressure they hold 6 to 36 % of it at 0.95 of
+// saturation. At 0.5 and at 0.7 pressure is served as well.
+const tightFrom = 0.6
+
+// tightness is how far memory, and not time, bounds what the pool carries: 0 while requests hold
+// less than tightFrom of the watermark, 1 where they hold all of it. Then a second of prefill keeps
+// the memory of all that run there for a second longer, and somebody waits for each: it counts to
+// them whole. What is left beside them is too little to hold who comes back, so each conversation
+// that leaves its cache makes others lose theirs. It is the pool's mean and not the worker's own use:
+// where all are short nobody gains by moving, and near the edge which worker is fuller says little.
+// For the same reason a worker at the watermark isn't left out: a request waits there until others
+// end, and elsewhere its whole prompt is computed (docs/simulator.md, Memory).
+func (c *chooser) tightness(use float64) float64 {
+	return min(1, max(0, (use/c.rule.Watermark-tightFrom)/(1-tightFrom)))
+}
 
 // addEviction completes a candidate's price, which only rises by it.
 func (c *chooser) addEviction(i int) {
@@ -174,10 +187,12 @@ func (c *chooser) addEviction(i int) {
 	s.value = s.wait + s.miss + s.decode + s.evict + s.spread
 }
 
-// meanWork is the mean of the known prefill rates and of the recent work, summed in the order of
-// refs: the order of the workers must not show.
-func (c *chooser) meanWork() (rate, recent float64) {
+// meanWork is the mean of the known prefill rates, of the recent work, and of the share of KV blocks
+// that requests hold where that is known, summed in the order of refs: the order of the workers must
+// not show.
+func (c *chooser) meanWork() (rate, recent, use float64) {
 	known, order := 0, c.byRef()
+	held, reported := int64(0), 0
 	for _, i := range order {
 		w := &c.view.Workers[i]
 		if w.PrefillRate > 0 {
@@ -187,26 +202,32 @@ func (c *chooser) meanWork() (rate, recent float64) {
 		if w.RecentTokens > 0 {
 			recent += w.RecentTokens
 		}
+		if w.Age >= 0 {
+			held += fixed(w.Watermark)
+			reported++
+		}
+	}
+	if reported > 0 {
+		use = float64(held) / loadUnits / float64(reported)
 	}
 	if known > 0 {
 		rate /= float64(known)
 	} else {
 		rate = defaultPrefillRate
 	}
-	return rate, recent / float64(max(len(order), 1))
+	return rate, recent / float64(max(len(order), 1)), use
 }
 
 // sameCost is the difference in seconds below which two costs are equal and the session decides.
 const sameCost = 0.0005
 
-// cheapest picks the candidate of least cost among those whose watermark is below the limit; of
-// nearly equal ones the one that the session, or the prefix, prefers, so that a conversation
-// without a match in the table stays where it was.
-func (c *chooser) cheapest(mark int64) int {
+// cheapest picks the candidate of least cost; of nearly equal ones the one that the session, or the
+// prefix, prefers, so that a conversation without a match in the table stays where it was.
+func (c *chooser) cheapest() int {
 	drawn, seen, skip := c.d.order[:c.drawn], c.d.seen, int32(c.skip)
 	least := math.Inf(1)
 	for _, i := range drawn {
-		if s := &seen[i]; s.value < least && s.mark < mark && s.in && i != skip {
+		if s := &seen[i]; s.value < least && s.in && i != skip {
 			if c.addEviction(int(i)); s.value < least {
 				least = s.value
 			}
@@ -215,7 +236,7 @@ func (c *chooser) cheapest(mark int64) int {
 	least += sameCost
 	t := c.tie()
 	for _, i := range drawn {
-		if s := &seen[i]; s.value <= least && s.mark < mark && s.in && i != skip {
+		if s := &seen[i]; s.value <= least && s.in && i != skip {
 			if c.addEviction(int(i)); s.value <= least {
 				c.offer(&t, int(i))
 			}

@@ -80,6 +80,53 @@ func TestAnIdleWorkerDoesNotPayForWhatDecodesElsewhere(t *testing.T) {
 }
 
 // Each parameter turns one decision between two workers into the other.
+// tight lets all workers hold a share of their memory for so many requests; worker 1 has so much ahead of
+// it that its match is worth the wait only where memory is short.
+func tight(v *View, use float64, running int) {
+	for i := range v.Workers {
+		v.Workers[i].Watermark, v.Workers[i].Running = use, running
+	}
+	v.worker(1).UncachedTokens = 18_000
+}
+
+// Where requests hold the pool's memory each second of prefill keeps all of it for a second longer, so
+// conversations stay at their caches. It is the pool that counts: one full worker changes nothing.
+func TestWhereMemoryIsShortConversationsStayAtTheirCaches(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		use   float64
+		price float64 // of a second of prefill, with 20 requests
+		best  uint16
+	}{
+		{"roomy", 0.3, 4 + 20*0.065, 2},
+		{"where it begins", 0.6 * 0.98, 4 + 20*0.065, 2},
+		{"half way", 0.8 * 0.98, 4 + 20*(0.065+0.5*0.935), 1},
+		{"full", 0.98, 4 + 20, 1},
+		{"beyond the watermark nobody is left out", 1, 4 + 20, 1},
+	} {
+		v := priced(3)
+		tight(v, c.use, 20)
+		d := choose(long(holds(1, 2048)), v)
+		if got := d.Candidates[0].Terms.Prefill; math.Abs(got-c.price) > 1e-5 {
+			t.Errorf("%s: a second of prefill costs %v, want %v", c.name, got, c.price)
+		}
+		if stayed := d.Best == 1; stayed != (c.best == 1) {
+			t.Errorf("%s: worker %d, want %d: %+v", c.name, d.Best, c.best, d.Candidates)
+		}
+	}
+	v := priced(3)
+	tight(v, 0.3, 20)
+	v.worker(1).Watermark = 1
+	if got := choose(long(holds(1, 2048)), v).Candidates[0].Terms.Prefill; got != 4+20*0.065 {
+		t.Errorf("one full worker of a roomy pool: %v", got)
+	}
+	v.worker(2).Watermark, v.worker(3).Watermark = 1, 1
+	v.worker(1).Watermark, v.worker(1).Age, v.worker(1).InFlight = 0, Never, 20 // not known, not empty
+	if got := choose(long(holds(1, 2048)), v).Candidates[0].Terms.Prefill; got != 24 {
+		t.Errorf("who has not reported counts as roomy: %v", got)
+	}
+}
+
 func TestEveryParameterOfCostChangesADecision(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -97,7 +144,7 @@ func TestEveryParameterOfCostChangesADecision(t *testing.T) {
 			v.worker(1).TailAge, v.worker(1).UncachedTokens = time.Second, 3000
 		}, func(p *policy.Policy) { p.TailDecay = 100 * time.Millisecond }},
 		{"spread_weight_ms", func(v *View) { v.worker(1).RecentTokens = 1000 }, func(p *policy.Policy) { p.SpreadWeight = 2 * time.Second }},
-		{"watermark", func(v *View) { v.worker(1).Watermark = 0.9 }, func(p *policy.Policy) { p.Watermark = 0.9 }},
+		{"watermark", func(v *View) { tight(v, 0.6, 20) }, func(p *policy.Policy) { p.Watermark = 0.7 }},
 		{"lease_ms", func(v *View) { v.worker(1).Age = 20 * time.Second }, func(p *policy.Policy) { p.Lease = 10 * time.Second }},
 	} {
 		v := priced(2)

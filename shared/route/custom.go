@@ -65,7 +65,7 @@ func (c *chooser) fit(mark int64) bool {
 // askScores fills in the scores of those that have none yet: all, and for the second choice those
 // that were readmitted.
 func (c *chooser) askScores() {
-	meanRate, _ := c.meanWork()
+	meanRate, _, _ := c.meanWork()
 	meanRequests, _ := c.meanRequests()
 	f := &c.d.facts // not on the stack: an unknown function takes its address
 	for i := range c.d.seen {

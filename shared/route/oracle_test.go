@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -125,6 +126,23 @@ func (p *plain) hot() (tokens int, homes []uint16) {
 	return int(units) * 16, homes
 }
 
+// heldUp is what a second of prefill counts to each request at a worker: half a second of decoding
+// where memory is roomy, all of it where requests hold the watermark, on average.
+func (p *plain) heldUp() float64 {
+	var use, reported float64
+	for _, w := range p.able() {
+		if w.Age >= 0 {
+			use, reported = use+float64(fixed(w.Watermark))/loadUnits, reported+1
+		}
+	}
+	roomy := p.rule.DecodeWeight / 2
+	if reported == 0 || roomy >= 1 {
+		return roomy
+	}
+	tight := (use/reported/p.rule.Watermark - 0.6) / 0.4
+	return roomy + min(1, max(0, tight))*(1-roomy)
+}
+
 func (p *plain) terms(w *Worker) Terms {
 	var rate, known, recent, requests float64
 	able := p.able()
@@ -136,7 +154,7 @@ func (p *plain) terms(w *Worker) Terms {
 		requests += float64(p.requests(o))
 	}
 	mean := requests / float64(len(able))
-	prefill := 1 + p.rule.MissWeight + p.rule.DecodeWeight*min(mean, float64(p.requests(w)))/2
+	prefill := 1 + p.rule.MissWeight + p.heldUp()*min(mean, float64(p.requests(w)))
 	if rate /= known; known == 0 {
 		rate = 10_000
 	}
@@ -145,7 +163,7 @@ func (p *plain) terms(w *Worker) Terms {
 		rate = w.PrefillRate
 	}
 	uncached := float64(max(0, p.req.PromptTokens-p.credited(w)))
-	t := Terms{Seen: true, Wait: float64(w.UncachedTokens) / rate, Miss: prefill * uncached / rate}
+	t := Terms{Seen: true, Prefill: prefill, Wait: float64(w.UncachedTokens) / rate, Miss: prefill * uncached / rate}
 	if hot, homes := p.hot(); slices.Contains(homes, w.Ref) {
 		lacks := max(0, min(hot, p.req.PromptTokens)-p.credited(w))
 		t.Miss -= (prefill - 0.5) * float64(lacks) / rate
@@ -201,29 +219,18 @@ func (p *plain) drawn() int {
 	return sure + part(holders) + part(others)
 }
 
-// pick is the cheapest of the candidates, below the watermark if one is, of nearly equal ones the
-// session's favourite; 0 for none.
+// pick is the cheapest of the candidates, of nearly equal ones the session's favourite; 0 for none.
 func (p *plain) pick(candidates []*Worker) uint16 {
-	for _, all := range []bool{false, true} {
-		var left []*Worker
-		least := math.Inf(1)
-		for _, w := range candidates {
-			if all || p.watermark(w) < fixed(p.rule.Watermark) {
-				left, least = append(left, w), min(least, p.terms(w).Cost)
-			}
-		}
-		left = slices.DeleteFunc(left, func(w *Worker) bool { return p.terms(w).Cost > least+sameCost })
-		if len(left) > 0 {
-			rank := func(w *Worker) uint64 { return ring.Rank(p.req.SessionKey, w.AddressKey) }
-			return slices.MinFunc(left, func(a, b *Worker) int {
-				if rank(a) < rank(b) {
-					return -1
-				}
-				return 1
-			}).Ref
-		}
+	least := math.Inf(1)
+	for _, w := range candidates {
+		least = min(least, p.terms(w).Cost)
 	}
-	return 0
+	left := slices.DeleteFunc(slices.Clone(candidates), func(w *Worker) bool { return p.terms(w).Cost > least+sameCost })
+	if len(left) == 0 {
+		return 0
+	}
+	rank := func(w *Worker) uint64 { return ring.Rank(p.req.SessionKey, w.AddressKey) }
+	return slices.MinFunc(left, func(a, b *Worker) int { return cmp.Compare(rank(a), rank(b)) }).Ref
 }
 
 func TestCostEqualsAPlainImplementation(t *testing.T) {
@@ -256,7 +263,7 @@ func TestCostEqualsAPlainImplementation(t *testing.T) {
 			candidates = append(candidates, w)
 			want := p.terms(w)
 			for name, pair := range map[string][2]float64{
-				"wait": {c.Terms.Wait, want.Wait}, "miss": {c.Terms.Miss, want.Miss}, "decode": {c.Terms.Decode, want.Decode},
+				"prefill": {c.Terms.Prefill, want.Prefill}, "wait": {c.Terms.Wait, want.Wait}, "miss": {c.Terms.Miss, want.Miss}, "decode": {c.Terms.Decode, want.Decode},
 				"evict": {c.Terms.Evict, want.Evict}, "spread": {c.Terms.Spread, want.Spread}, "cost": {c.Terms.Cost, want.Cost},
 			} {
 				if math.Abs(pair[0]-pair[1]) > 1e-9*max(1, math.Abs(pair[1])) {

@@ -254,9 +254,10 @@ type Candidate struct {
 }
 
 // Terms are the parts of a worker's cost in seconds, or of its score. Seen is false for a worker
-// that was not drawn.
+// that was not drawn. Prefill is the price of a second of prefill there, a factor: what Miss is made of.
 type Terms struct {
 	Seen                                 bool
+	Prefill                              float64
 	Wait, Miss, Decode, Evict, Spread    float64 // cost: Cost is their sum
 	Cost                                 float64
 	CachedShare, Queue, Utilization, Sum float64 // weighted: Sum is the score; custom: Sum alone

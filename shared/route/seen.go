@@ -54,7 +54,7 @@ func (c *chooser) enter(now time.Duration) {
 	c.elapsed = max(now-c.view.At, 0)
 	elapsed, fresh, exclude := c.elapsed, c.view.Fresh, c.req.Exclude
 	decay, lease := max(c.rule.LoadDecay, 1), c.rule.Lease
-	able, sorted, last, fullest := 0, true, -1, 0.0
+	able, sorted, last := 0, true, -1
 	for i := range workers {
 		w, s := &workers[i], &d.seen[i]
 		age, stale := Never, int64(staleOne)
@@ -86,13 +86,10 @@ func (c *chooser) enter(now time.Duration) {
 			requests = reported
 		}
 		s.requests = requests
-		if w.Watermark > fullest {
-			fullest = w.Watermark
-		}
 		sorted = sorted && int(w.Ref) > last
 		last = int(w.Ref)
 	}
-	c.sorted, c.roomy = sorted, fixed(fullest) < fixed(c.rule.Watermark)
+	c.sorted = sorted
 	if able == 0 {
 		c.readmitIfNobody()
 	}
@@ -260,7 +257,7 @@ func (c *chooser) terms(i int) Terms {
 	switch c.name {
 	case policy.Cost:
 		c.addEviction(i)
-		return Terms{Seen: true, Wait: s.wait, Miss: s.miss, Decode: s.decode, Evict: s.evict, Spread: s.spread, Cost: s.value}
+		return Terms{Seen: true, Prefill: s.prefill, Wait: s.wait, Miss: s.miss, Decode: s.decode, Evict: s.evict, Spread: s.spread, Cost: s.value}
 	case policy.Weighted:
 		t := Terms{Seen: true, Sum: s.value}
 		t.CachedShare, t.Queue, t.Utilization = c.parts(i)
@@ -271,7 +268,7 @@ func (c *chooser) terms(i int) Terms {
 
 func (c *chooser) usesWatermark() bool {
 	switch c.name {
-	case policy.Threshold, policy.LeastLoad, policy.CHWBL, policy.Cost, policy.Weighted, policy.Custom:
+	case policy.Threshold, policy.LeastLoad, policy.CHWBL, policy.Weighted, policy.Custom:
 		return true
 	}
 	return false
