@@ -327,7 +327,7 @@ func TestADearerWorkerIsChosenWhenTheCheaperIsNotDrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"0.4000 s against 0.6000 s at the second: 0.4000 s less for the prefill ahead of it (wait), 0.2000 s more for its uncached tokens (miss)",
+		"0.4000 s against 0.6000 s at the second: 0.4000 s less for those ahead of it (wait), 0.2000 s more for its uncached tokens (miss)",
 		"a second of prefill counts 12.3 s there",
 		"c would cost less, 0.2000 s, and was not drawn", "of 200, 25 % choose this one", "75 %    not drawn this time",
 	} {

@@ -49,7 +49,7 @@ type costPart struct {
 
 func (c *explainedCost) parts() []costPart {
 	return []costPart{
-		{"wait", "the prefill ahead of it", c.Wait},
+		{"wait", "those ahead of it", c.Wait},
 		{"miss", "its uncached tokens", c.Miss},
 		{"decode", "decoding", c.Decode},
 		{"evict", "what it pushes out", c.Evict},

@@ -87,8 +87,8 @@ type Policy struct {
 	// Watermark (share of KV blocks that running requests hold, (0, 1], default 0.98;
 	// threshold, least_load, chwbl, cost, weighted, custom): at a worker at or above it a new request
 	// waits until a running one ends, so it is left out while others are below. cost leaves nobody out:
-	// there it is the pool's mean at which a second of prefill counts to all requests at a worker. The
-	// price begins to rise at 0.6 of it.
+	// what a request waits there is priced, and where the pool's mean is at it a second of prefill counts
+	// to all requests at a worker. That price begins to rise at 0.7 of it.
 	Watermark float64
 	// LoadBound (factor, [1.01, 10], default 1.25; threshold, chwbl): how far above the mean
 	// number of requests a worker may be before its keys walk to the next one on the ring.

@@ -11,7 +11,8 @@ const defaultPrefillRate = 10_000
 
 // cost picks the worker where the request costs the least, in seconds of somebody's time:
 //
-//	wait    uncached tokens sent there and not yet answered / prefill rate
+//	wait    uncached tokens sent there and not yet answered / prefill rate, and until there is room for
+//	        its blocks, see roomIn
 //	miss    price of a second of prefill x own uncached tokens / prefill rate, see prefillPrice
 //	decode  decode_weight x output_tokens x (time of a token there + harm to those decoding),
 //	        up to youngDecode more while a worker of the pool is young
@@ -105,18 +106,21 @@ func (c *chooser) price(meanRecent float64) {
 			rate = c.meanRate
 		}
 		s.drawn = true
-		s.wait = float64(max(0, w.UncachedTokens)) / rate
-		own := float64(max(0, prompt-s.credited)) / rate
-		s.prefill = c.prefillPrice(s.requests)
-		s.miss = s.prefill * own
-		if s.home || w.CacheAge > 0 || w.EvictFor > 0 || c.pending > s.credited {
-			s.miss = c.miss(int(i), s.wait, own, rate)
-		}
 		others := float64(s.requests)
 		token := others * step
 		harm := token
 		if w.DecodeSeconds > token {
 			token = w.DecodeSeconds
+		}
+		s.wait = float64(max(0, w.UncachedTokens)) / rate
+		if w.Watermark > 0 {
+			s.wait += c.roomIn(w, s.requests, token+step)
+		}
+		own := float64(max(0, prompt-s.credited)) / rate
+		s.prefill = c.prefillPrice(s.requests)
+		s.miss = s.prefill * own
+		if s.home || w.CacheAge > 0 || w.EvictFor > 0 || c.pending > s.credited {
+			s.miss = c.miss(int(i), s.wait, own, rate)
 		}
 		s.decode = decode * (token + step + harm)
 		s.spread = 0
@@ -129,6 +133,22 @@ func (c *chooser) price(meanRecent float64) {
 		s.evict, s.whole = 0, w.TailAge <= 0
 		s.value = s.wait + s.miss + s.decode + s.evict + s.spread
 	}
+}
+
+// roomIn is how many seconds a request waits until others have ended and there is a place for its
+// blocks, where a token takes so long. All that are there and not counted in the report, and the
+// request itself, are taken to hold as much as those that run; of these one part after another ends
+// within an answer.
+func (c *chooser) roomIn(w *Worker, requests int, token float64) float64 {
+	use, running := min(w.Watermark, 1), w.Running
+	if running <= 0 {
+		running = max(requests, 1)
+	}
+	beyond := use + use*float64(1+max(0, requests-running))/float64(running) - c.rule.Watermark
+	if beyond <= 0 {
+		return 0
+	}
+	return beyond / use * float64(c.rule.OutputTokens) * token
 }
 
 // prefillPrice is what a second of prefill costs at a worker with so many requests. The request itself
@@ -152,8 +172,8 @@ const heldUp = 0.5
 
 // tightFrom is the part of the watermark that requests may hold, on average over the pool, before
 // memory is short. In the simulator's workloads but pressure they hold 6 to 36 % of it at 0.95 of
-// saturation. At 0.5 and at 0.7 pressure is served as well.
-const tightFrom = 0.6
+// saturation, and 74 in a burst. At 0.5 and 0.6 pressure is served no better.
+const tightFrom = 0.7
 
 // tightness is how far memory, and not time, bounds what the pool carries: 0 while requests hold
 // less than tightFrom of the watermark, 1 where they hold all of it. Then a second of prefill keeps
@@ -161,8 +181,8 @@ const tightFrom = 0.6
 // them whole. What is left beside them is too little to hold who comes back, so each conversation
 // that leaves its cache makes others lose theirs. It is the pool's mean and not the worker's own use:
 // where all are short nobody gains by moving, and near the edge which worker is fuller says little.
-// For the same reason a worker at the watermark isn't left out: a request waits there until others
-// end, and elsewhere its whole prompt is computed (docs/simulator.md, Memory).
+// For the same reason a worker at the watermark isn't left out, as by other rules: what a request waits
+// there is priced (roomIn), and elsewhere its whole prompt is computed (docs/simulator.md, Memory).
 func (c *chooser) tightness(use float64) float64 {
 	return min(1, max(0, (use/c.rule.Watermark-tightFrom)/(1-tightFrom)))
 }

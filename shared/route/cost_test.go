@@ -99,8 +99,8 @@ func TestWhereMemoryIsShortConversationsStayAtTheirCaches(t *testing.T) {
 		best  uint16
 	}{
 		{"roomy", 0.3, 4 + 20*0.065, 2},
-		{"where it begins", 0.6 * 0.98, 4 + 20*0.065, 2},
-		{"half way", 0.8 * 0.98, 4 + 20*(0.065+0.5*0.935), 1},
+		{"where it begins", 0.7 * 0.98, 4 + 20*0.065, 2},
+		{"half way", 0.85 * 0.98, 4 + 20*(0.065+0.5*0.935), 1},
 		{"full", 0.98, 4 + 20, 1},
 		{"beyond the watermark nobody is left out", 1, 4 + 20, 1},
 	} {
@@ -127,6 +127,30 @@ func TestWhereMemoryIsShortConversationsStayAtTheirCaches(t *testing.T) {
 	}
 }
 
+// One worker that is full among roomy ones: a request would wait there until others end.
+func TestAtAFullWorkerARequestWaitsForRoom(t *testing.T) {
+	v := priced(2)
+	w := v.worker(1)
+	w.Watermark, w.Running, w.DecodeSeconds = 0.93, 18, 0.0398
+	v.worker(2).Running, v.worker(2).DecodeSeconds = 18, 0.0398
+	// Each of the 18 holds a 0.0517th; one more makes 0.9817, and 0.0017 have to go: a part of 0.93 of
+	// answers of 250 tokens, 40 ms each.
+	want := (0.93 + 0.93/18 - 0.98) / 0.93 * 250 * 0.04
+	d := choose(long(), v)
+	if got := d.Candidates[0].Terms.Wait; math.Abs(got-want) > 1e-9 || d.Best != 2 {
+		t.Errorf("%v s and worker %d, want %v and the other", got, d.Best, want)
+	}
+	w.Watermark = 0.92 // 0.9711 with one more
+	if got := choose(long(), v).Candidates[0].Terms.Wait; got != 0 {
+		t.Errorf("%v s where there is room", got)
+	}
+	w.Watermark, w.InFlight = 0.7, 28 // ten more than reported, and the one
+	want = (0.7*29/18 - 0.98) / 0.7 * 250 * 0.04
+	if got := choose(long(), v).Candidates[0].Terms.Wait; math.Abs(got-want) > 1e-9 {
+		t.Errorf("%v s behind ten that were sent since, want %v", got, want)
+	}
+}
+
 func TestEveryParameterOfCostChangesADecision(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -144,7 +168,7 @@ func TestEveryParameterOfCostChangesADecision(t *testing.T) {
 			v.worker(1).TailAge, v.worker(1).UncachedTokens = time.Second, 3000
 		}, func(p *policy.Policy) { p.TailDecay = 100 * time.Millisecond }},
 		{"spread_weight_ms", func(v *View) { v.worker(1).RecentTokens = 1000 }, func(p *policy.Policy) { p.SpreadWeight = 2 * time.Second }},
-		{"watermark", func(v *View) { tight(v, 0.6, 20) }, func(p *policy.Policy) { p.Watermark = 0.7 }},
+		{"watermark", func(v *View) { tight(v, 0.6, 20) }, func(p *policy.Policy) { p.Watermark = 0.65 }},
 		{"lease_ms", func(v *View) { v.worker(1).Age = 20 * time.Second }, func(p *policy.Policy) { p.Lease = 10 * time.Second }},
 	} {
 		v := priced(2)

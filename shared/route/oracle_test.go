@@ -139,8 +139,25 @@ func (p *plain) heldUp() float64 {
 	if reported == 0 || roomy >= 1 {
 		return roomy
 	}
-	tight := (use/reported/p.rule.Watermark - 0.6) / 0.4
+	tight := (use/reported/p.rule.Watermark - 0.7) / 0.3
 	return roomy + min(1, max(0, tight))*(1-roomy)
+}
+
+// room is how long a request waits for a place for its blocks.
+func (p *plain) room(w *Worker) float64 {
+	running := float64(w.Running)
+	if running == 0 {
+		running = math.Max(1, float64(p.requests(w)))
+	}
+	use := min(1, w.Watermark)
+	each := use / running
+	lacks := use + each + each*max(0, float64(p.requests(w))-running) - p.rule.Watermark
+	if use == 0 || lacks <= 0 {
+		return 0
+	}
+	step := p.rule.DecodeStep.Seconds()
+	answer := float64(p.rule.OutputTokens) * (step + max(w.DecodeSeconds, float64(p.requests(w))*step))
+	return lacks / each / running * answer
 }
 
 func (p *plain) terms(w *Worker) Terms {
@@ -163,7 +180,7 @@ func (p *plain) terms(w *Worker) Terms {
 		rate = w.PrefillRate
 	}
 	uncached := float64(max(0, p.req.PromptTokens-p.credited(w)))
-	t := Terms{Seen: true, Prefill: prefill, Wait: float64(w.UncachedTokens) / rate, Miss: prefill * uncached / rate}
+	t := Terms{Seen: true, Prefill: prefill, Wait: float64(w.UncachedTokens)/rate + p.room(w), Miss: prefill * uncached / rate}
 	if hot, homes := p.hot(); slices.Contains(homes, w.Ref) {
 		lacks := max(0, min(hot, p.req.PromptTokens)-p.credited(w))
 		t.Miss -= (prefill - 0.5) * float64(lacks) / rate
