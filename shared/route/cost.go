@@ -172,7 +172,8 @@ const heldUp = 0.5
 
 // tightFrom is the part of the watermark that requests may hold, on average over the pool, before
 // memory is short. In the simulator's workloads but pressure they hold 6 to 36 % of it at 0.95 of
-// saturation, and 74 in a burst. At 0.5 and 0.6 pressure is served no better.
+// saturation, and 74 in a burst: at 0.6 the p99 of bursts was 7 % higher, and pressure at 16/s had half a
+// point more in time.
 const tightFrom = 0.7
 
 // tightness is how far memory, and not time, bounds what the pool carries: 0 while requests hold
