@@ -71,7 +71,7 @@ type chooser struct {
 	// priced: rule cost, the candidates have their prices. They are d.order[:drawn].
 	priced   bool
 	drawn    int
-	young    float64 // youth of the youngest of them
+	young    float64 // share of the pool that is young
 	meanRate float64 // tokens/s
 	requests float64 // of a worker, on average
 	heldUp   float64 // what a second of prefill counts to each of a worker's requests

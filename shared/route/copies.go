@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/warmpath/warmpath/shared/fingerprint"
+	"github.com/warmpath/warmpath/shared/ring"
 )
 
 // The rule cost charges what the cache doesn't save more than once, as a copy of a prefix pushes
@@ -19,17 +20,21 @@ import (
 const homePrice = 0.5
 
 // youngPrice is what a second costs by which the first token comes later at a young worker, where it
-// is ramp_first.
+// is all that is allowed.
 const youngPrice = 4
+
+// youngPull is how many times spread_weight a young worker without requests is cheaper, and one that
+// isn't the prefix's own dearer.
+const youngPull = 5
 
 // miss is the price of own seconds of prefill behind wait seconds of others'. A home pays homePrice
 // for the copy that it is to get, which others will use. A young worker has room for copies, so what
 // counts there is by how much later the first token comes for not going where most of the prompt is
-// held: less than RampFirst is nearly free, more is as good as refused (the price grows with the sixth
-// power), so that a young worker gets what it answers soon, and no queue. What nobody holds has to be
-// computed wherever it goes, and costs the same everywhere. All that a young worker gets is work, so
-// its recent work says nothing. What a worker computes that is about to lose its cache has to be
-// computed once more.
+// held: less than is allowed is nearly free, more is as good as refused, so that a young worker gets
+// what it answers soon, and no queue. What nobody holds has to be computed wherever it goes, and costs
+// the same everywhere. RampFirst is allowed, and up to twice as much the more of the pool is young: of
+// few, each is called by more of the traffic, and less is gained by filling them. What a worker
+// computes that is about to lose its cache has to be computed once more.
 func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	s := &c.d.seen[i]
 	price := s.prefill * own
@@ -39,11 +44,10 @@ func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	if c.pending > s.credited && !s.home {
 		price -= (1 - siblingShare) * (s.prefill - 1) * float64(c.pending-s.credited) / rate
 	}
-	if youth := c.youth(i); youth > 0 {
+	if s.youth > 0 {
 		anyway := min(own, float64(max(0, c.req.PromptTokens-c.top))/rate)
-		later := wait + own - anyway
-		part := later / c.rule.RampFirst.Seconds()
-		price += youth * (s.prefill*anyway + youngPrice*later*part*part*part*part*part - wait - price)
+		allowed := c.rule.RampFirst.Seconds() * (1 + c.young)
+		price += s.youth * (s.prefill*anyway + youngPrice*allowed*wall((wait+own-anyway)/allowed) + s.detour - wait - price)
 	}
 	if left := c.view.Workers[i].EvictFor - c.elapsed; left > 0 && left < evictNotice {
 		price += min(max(c.view.Workers[i].EvictShare, 0), 1) * s.prefill * own
@@ -51,11 +55,58 @@ func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	return price
 }
 
-// youngDecode is how much more decoding counts for all while a worker is quite young. Batches that
-// differ by chance are alike again within an answer; a young worker's is short until conversations
-// move there. In the simulator a returned worker has 0.67 of its share in seconds 5 to 10 and a p99
-// of 2.8 times steady, at 1 0.65 and 3.3 times.
-const youngDecode = 0.5
+// wall is nearly 0 below 1 and as good as endless above: the 16th power.
+func wall(x float64) float64 {
+	x *= x
+	x *= x
+	x *= x
+	return x * x
+}
+
+// pull is what a young worker's requests make of its spread term, in spread weights. What it has
+// computed lately says nothing, as that fills its cache; what is in flight says how much of its share
+// it has.
+func (c *chooser) pull(s *seen) float64 {
+	requests := float64(s.requests)
+	if requests >= c.requests {
+		return 0
+	}
+	return youngPull * (requests/c.requests - 1)
+}
+
+// markYoung finds the young workers, and which of them is the prefix's own: the one that the prefix
+// ranks first, and those that hold as much of the prompt as any of them. To the others it is a detour.
+// All are idle at first, and of equals gateways that don't see each other's last dispatches would
+// choose the same: two cold prompts then wait for each other. And a system prompt is computed once.
+func (c *chooser) markYoung() {
+	own, rank, longest, key := -1, uint64(0), 0, c.req.RingKey
+	for _, i := range c.d.order { // by ref: the first of equals is the one of the lowest
+		if c.view.Workers[i].CacheAge <= 0 {
+			continue
+		}
+		s := &c.d.seen[i]
+		if s.youth = c.youth(int(i)); s.youth == 0 {
+			continue
+		}
+		c.young += s.youth
+		longest = max(longest, s.credited)
+		if r := ring.Rank(key, c.addressKey(int(i))); own < 0 || r < rank {
+			own, rank = int(i), r
+		}
+	}
+	if own < 0 {
+		return
+	}
+	c.young /= float64(len(c.d.order))
+	if key == 0 { // too short for a prefix: all are equal
+		return
+	}
+	for _, i := range c.d.order {
+		if s := &c.d.seen[i]; s.youth > 0 && int(i) != own && (longest == 0 || s.credited < longest) {
+			s.detour = youngPull * c.rule.SpreadWeight.Seconds()
+		}
+	}
+}
 
 // youth is 1 for a worker whose cache was empty just now, and 0 once the ramp is over.
 func (c *chooser) youth(i int) float64 {

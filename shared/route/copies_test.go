@@ -64,7 +64,8 @@ func TestHomesAreAlwaysLookedAt(t *testing.T) {
 }
 
 // A worker with an empty cache gets what it answers soon, and no queue: its price is that of how much
-// later the first token comes there than where most is held, and fades into the usual one.
+// later the first token comes there than where most is held, and fades into the usual one. Where half of
+// the pool is young half as much again is allowed.
 func TestAYoungWorkerIsPricedByHowMuchLaterTheFirstTokenComes(t *testing.T) {
 	miss := func(prompt, held, waiting int, age, after time.Duration) float64 {
 		v := priced(2)
@@ -83,15 +84,15 @@ func TestAYoungWorkerIsPricedByHowMuchLaterTheFirstTokenComes(t *testing.T) {
 	}{
 		{"grown", 2400, 1440, 0, 0, 0, 4 * 0.24},
 		{"what nobody holds costs as everywhere", 1500, 0, 0, time.Nanosecond, 0, 4 * 0.15},
-		{"but a queue before it counts", 1500, 0, 750, time.Nanosecond, 0, 4 * (0.15 + 0.075/32)},
-		{"as dear as elsewhere where it takes ramp_first longer", 2540, 1440, 60*10 - 200, time.Nanosecond, 0, 4 * (0.11 + 0.184*math.Pow(0.184/0.15, 5))},
-		{"cheaper before", 1700, 720, 0, time.Nanosecond, 0, 4 * (0.098 + 0.072*math.Pow(0.072/0.15, 5))},
-		{"dearer beyond", 4000, 3200, 0, time.Nanosecond, 0, 4 * (0.08 + 0.32*math.Pow(0.32/0.15, 5))},
-		{"half way", 1700, 720, 0, 10 * time.Second, 0, 2*(0.098+0.072*math.Pow(0.072/0.15, 5)) + 2*0.17},
-		{"it ages with the view", 1700, 720, 0, 5 * time.Second, 5 * time.Second, 2*(0.098+0.072*math.Pow(0.072/0.15, 5)) + 2*0.17},
+		{"but a queue before it counts", 1500, 0, 2250, time.Nanosecond, 0, 4 * (0.15 + 0.225)},
+		{"a little later is nearly free", 1700, 720, 0, time.Nanosecond, 0, 4 * (0.098 + 0.225*math.Pow(0.072/0.225, 16))},
+		{"as dear as elsewhere where it takes longer by what is allowed", 1550, 1440, 2250 - 1440, time.Nanosecond, 0, 4 * (0.011 + 0.225)},
+		{"as good as refused beyond", 4000, 3200, 0, time.Nanosecond, 0, 4 * (0.08 + 0.225*math.Pow(0.32/0.225, 16))},
+		{"half way", 1700, 720, 0, 10 * time.Second, 0, 2*(0.098+0.1875*math.Pow(0.072/0.1875, 16)) + 2*0.17},
+		{"it ages with the view", 1700, 720, 0, 5 * time.Second, 5 * time.Second, 2*(0.098+0.1875*math.Pow(0.072/0.1875, 16)) + 2*0.17},
 		{"over", 1700, 720, 0, 20 * time.Second, 0, 4 * 0.17},
 	} {
-		if got := miss(c.prompt, c.held, c.waiting, c.age, c.after); math.Abs(got-c.want) > 1e-6 {
+		if got := miss(c.prompt, c.held, c.waiting, c.age, c.after); math.Abs(got-c.want) > 1e-6*max(1, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -141,37 +142,112 @@ func TestNothingNewGoesWhereAnEvictionIsAnnounced(t *testing.T) {
 	}
 }
 
-func TestTheRecentWorkOfAYoungWorkerSaysLessTheYoungerItIs(t *testing.T) {
-	spread := func(age time.Duration) float64 {
+// A young worker's share is told by what is in flight there and not by what it has computed lately.
+func TestAYoungWorkerIsCheaperTheFewerRequestsItHas(t *testing.T) {
+	spread := func(age time.Duration, requests int) float64 {
 		v := priced(2)
 		v.Pool.Policy.Ramp = 20 * time.Second
+		v.worker(1).InFlight, v.worker(2).InFlight = 8-requests, requests
 		v.worker(2).CacheAge, v.worker(2).RecentTokens = age, 1000
 		return choose(long(), v).Candidates[1].Terms.Spread
 	}
-	if young, half, grown := spread(time.Nanosecond), spread(10*time.Second), spread(0); young > 1e-6 || math.Abs(half-0.1) > 1e-6 || math.Abs(grown-0.2) > 1e-6 {
-		t.Errorf("%v, %v and %v, want 0, 0.1 and 0.2", young, half, grown)
-	}
-}
-
-// Decoding counts half as much again while somebody's batch is short for want of conversations.
-func TestDecodingCountsMoreWhileAWorkerIsYoung(t *testing.T) {
-	decode := func(age time.Duration) float64 {
-		v := priced(8)
-		v.Pool.Policy.Sample, v.Pool.Policy.Ramp = 0.01, 20*time.Second // the young one is looked at in any case
-		v.worker(1).Running, v.worker(7).CacheAge = 40, age
-		return choose(long(holds(1, 2048)), v).Candidates[0].Terms.Decode
-	}
-	for age, want := range map[time.Duration]float64{time.Nanosecond: 1.5, 10 * time.Second: 1.25, 20 * time.Second: 1} {
-		if got := decode(age) / decode(0); math.Abs(got-want) > 1e-6 {
-			t.Errorf("%v after a cache was empty decoding counts %v times as much, want %v", age, got, want)
+	for _, c := range []struct {
+		age      time.Duration
+		requests int
+		want     float64
+	}{
+		{time.Nanosecond, 0, -1},
+		{time.Nanosecond, 2, -0.5},
+		{time.Nanosecond, 4, 0},
+		{time.Nanosecond, 7, 0},
+		{10 * time.Second, 0, -0.4},
+		{10 * time.Second, 4, 0.1},
+		{0, 0, 0.2},
+		{20 * time.Second, 0, 0.2},
+	} {
+		if got := spread(c.age, c.requests); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("age %v, %d of 8 requests: %v, want %v", c.age, c.requests, got, c.want)
 		}
 	}
 }
 
+// Of many young workers, all of them idle, each prefix has its own, whoever chooses; other prefixes
+// have others. Who holds as much of the prompt as any young one is as good.
+func TestEveryPrefixHasAYoungWorkerOfItsOwn(t *testing.T) {
+	v := priced(16)
+	v.Pool.Policy.Sample = 1
+	for i := range v.Workers {
+		v.Workers[i].CacheAge = time.Second
+	}
+	detours := func(req *Request) (own []uint16) {
+		least := math.Inf(1)
+		candidates := choose(req, v).Candidates
+		for _, c := range candidates {
+			least = min(least, c.Terms.Cost)
+		}
+		for _, c := range candidates {
+			if c.Terms.Cost < least+sameCost {
+				own = append(own, c.Ref)
+			}
+		}
+		return own
+	}
+	had := map[uint16]bool{}
+	for key := range uint64(64) {
+		req := long()
+		req.RingKey, req.SessionKey = mixed(key), 0
+		own := detours(req)
+		if len(own) != 1 {
+			t.Fatalf("prefix %d has %v", key, own)
+		}
+		had[own[0]] = true
+		req.SessionKey = key + 1
+		if again := detours(req); !slices.Equal(own, again) {
+			t.Errorf("prefix %d has %v, of a session %v", key, own, again)
+		}
+	}
+	if len(had) < 12 {
+		t.Errorf("64 prefixes have %d of 16 workers", len(had))
+	}
+	req := long(holds(3, 1024), holds(9, 1024), holds(12, 512))
+	req.RingKey = mixed(1)
+	if own := detours(req); !slices.Equal(own, []uint16{3, 9}) {
+		t.Errorf("%v, want the holders of the longest match", own)
+	}
+	req = long()
+	req.RingKey = 0
+	if own := detours(req); len(own) != 16 {
+		t.Errorf("without a prefix %v", own)
+	}
+}
+
+// An idle young worker draws as much as a detour costs: a prefix that all requests share fills them all.
+func TestAPrefixOfAllFillsAllYoungWorkers(t *testing.T) {
+	v := priced(8)
+	for i := range v.Workers {
+		v.Workers[i].CacheAge = time.Second
+	}
+	had := map[uint16]int{}
+	for range 80 {
+		best := choose(long(), v).Best
+		had[best]++
+		v.worker(best).InFlight++
+		v.worker(best).UncachedTokens += 400
+	}
+	for i := range v.Workers {
+		if n := had[v.Workers[i].Ref]; n < 5 || n > 20 {
+			t.Fatalf("80 requests: %v", had)
+		}
+	}
+}
+
+// mixed makes a fingerprint of a number.
+func mixed(n uint64) uint64 { return (n + 1) * 0x9e3779b97f4a7c15 }
+
 func TestTheRampsParametersChangeADecision(t *testing.T) {
 	for name, set := range map[string]func(p *policy.Policy){
 		"ramp_ms":       func(p *policy.Policy) { p.Ramp = 0 },
-		"ramp_first_ms": func(p *policy.Policy) { p.RampFirst = 50 * time.Millisecond },
+		"ramp_first_ms": func(p *policy.Policy) { p.RampFirst = 30 * time.Millisecond },
 	} {
 		v := priced(2) // worker 1 has half of the prompt and a queue, worker 2 nothing yet
 		v.worker(1).UncachedTokens, v.worker(2).CacheAge = 1500, time.Second

@@ -14,8 +14,7 @@ const defaultPrefillRate = 10_000
 //	wait    uncached tokens sent there and not yet answered / prefill rate, and until there is room for
 //	        its blocks, see roomIn
 //	miss    price of a second of prefill x own uncached tokens / prefill rate, see prefillPrice
-//	decode  decode_weight x output_tokens x (time of a token there + harm to those decoding),
-//	        up to youngDecode more while a worker of the pool is young
+//	decode  decode_weight x output_tokens x (time of a token there + harm to those decoding)
 //	evict   evict_weight x tokens pushed out / prefill rate x exp(-age of what goes next / tail_decay)
 //	spread  spread_weight x (recent work / the pool's mean - 1)
 //
@@ -33,6 +32,7 @@ func (c *chooser) cost() (int, Why) {
 		c.requests, _ = c.meanRequests()
 		c.heldUp = heldUp * c.rule.DecodeWeight
 		c.heldUp += c.tightness(use) * max(0, 1-c.heldUp)
+		c.markYoung()
 		c.draw()
 		c.price(recent)
 	}
@@ -57,8 +57,7 @@ func (c *chooser) draw() {
 		s := &seen[i]
 		longest := c.top > 0 && s.credited == c.top
 		switch {
-		case c.view.Workers[i].CacheAge > 0 && c.youth(int(i)) > 0:
-			c.young = max(c.young, c.youth(int(i)))
+		case s.youth > 0:
 			at++
 		case s.home && !longest:
 			at++
@@ -95,7 +94,7 @@ func (c *chooser) drawPart(workers []int32) int {
 // lost by then.
 func (c *chooser) price(meanRecent float64) {
 	step, spread := c.rule.DecodeStep.Seconds(), c.rule.SpreadWeight.Seconds()
-	decode := c.rule.DecodeWeight * float64(c.rule.OutputTokens) * (1 + youngDecode*c.young)
+	decode := c.rule.DecodeWeight * float64(c.rule.OutputTokens)
 	prompt := c.req.PromptTokens
 	c.findPending()
 	workers, seen := c.view.Workers, c.d.seen
@@ -119,16 +118,16 @@ func (c *chooser) price(meanRecent float64) {
 		own := float64(max(0, prompt-s.credited)) / rate
 		s.prefill = c.prefillPrice(s.requests)
 		s.miss = s.prefill * own
-		if s.home || w.CacheAge > 0 || w.EvictFor > 0 || c.pending > s.credited {
+		if s.home || s.youth > 0 || w.EvictFor > 0 || c.pending > s.credited {
 			s.miss = c.miss(int(i), s.wait, own, rate)
 		}
 		s.decode = decode * (token + step + harm)
 		s.spread = 0
 		if meanRecent > 0 {
 			s.spread = spread * (w.RecentTokens/meanRecent - 1)
-			if w.CacheAge > 0 {
-				s.spread = (1 - c.youth(int(i))) * spread * (w.RecentTokens/meanRecent - 1)
-			}
+		}
+		if s.youth > 0 {
+			s.spread += s.youth * (c.pull(s)*spread - s.spread)
 		}
 		s.evict, s.whole = 0, w.TailAge <= 0
 		s.value = s.wait + s.miss + s.decode + s.evict + s.spread

@@ -113,6 +113,31 @@ func (p *plain) youth(w *Worker) float64 {
 	return max(0, 1-float64(w.CacheAge+p.now)/float64(p.rule.Ramp))
 }
 
+// young is the share of the pool that is young, and by how much a young worker costs more that isn't
+// the prefix's own.
+func (p *plain) young(w *Worker) (share, detour float64) {
+	var young []*Worker
+	longest := 0
+	able := p.able()
+	for _, o := range able {
+		if youth := p.youth(o); youth > 0 {
+			share += youth / float64(len(able))
+			longest = max(longest, p.credited(o))
+			young = append(young, o)
+		}
+	}
+	if p.req.RingKey == 0 || len(young) == 0 || longest > 0 && p.credited(w) == longest {
+		return share, 0
+	}
+	slices.SortStableFunc(young, func(a, b *Worker) int {
+		return cmp.Compare(ring.Rank(p.req.RingKey, a.AddressKey), ring.Rank(p.req.RingKey, b.AddressKey))
+	})
+	if young[0] == w {
+		return share, 0
+	}
+	return share, 5 * p.rule.SpreadWeight.Seconds()
+}
+
 // hot is the length of the deepest hot prefix that the prompt begins with, and its homes.
 func (p *plain) hot() (tokens int, homes []uint16) {
 	units := uint32(0)
@@ -191,23 +216,28 @@ func (p *plain) terms(w *Worker) Terms {
 	}
 	anyway := float64(max(0, p.req.PromptTokens-top)) / rate
 	later := t.Wait + uncached/rate - anyway
-	young := prefill*anyway + 4*later*math.Pow(later/p.rule.RampFirst.Seconds(), 5) - t.Wait
+	share, detour := p.young(w)
+	allowed := (1 + share) * p.rule.RampFirst.Seconds()
+	young := prefill*anyway + 4*allowed*math.Pow(later/allowed, 16) + detour - t.Wait
 	t.Miss += p.youth(w) * (young - t.Miss)
 	if left := w.EvictFor - p.now; left > 0 && left < 10*time.Second {
 		t.Miss += w.EvictShare * prefill * uncached / rate
 	}
 	step, others := p.rule.DecodeStep.Seconds(), float64(p.requests(w))
-	youngest := 0.0
-	for _, o := range able {
-		youngest = max(youngest, p.youth(o))
-	}
-	t.Decode = (1 + youngest/2) * p.rule.DecodeWeight * float64(p.rule.OutputTokens) * (max(w.DecodeSeconds, others*step) + step + others*step)
+	t.Decode = p.rule.DecodeWeight * float64(p.rule.OutputTokens) * (max(w.DecodeSeconds, others*step) + step + others*step)
 	if w.TailAge > 0 {
 		pushed := max(0, uncached+float64(p.rule.OutputTokens)-float64(w.FreeTokens))
 		t.Evict = p.rule.EvictWeight * pushed / rate * math.Exp(-(w.TailAge+max(0, p.age(w))).Seconds()/p.rule.TailDecay.Seconds())
 	}
 	if recent > 0 {
-		t.Spread = (1 - p.youth(w)) * p.rule.SpreadWeight.Seconds() * (w.RecentTokens/recent - 1)
+		t.Spread = p.rule.SpreadWeight.Seconds() * (w.RecentTokens/recent - 1)
+	}
+	if youth := p.youth(w); youth > 0 {
+		pull := 0.0
+		if others < mean {
+			pull = 5 * (others/mean - 1)
+		}
+		t.Spread = (1-youth)*t.Spread + youth*pull*p.rule.SpreadWeight.Seconds()
 	}
 	t.Cost = t.Wait + t.Miss + t.Decode + t.Evict + t.Spread
 	return t

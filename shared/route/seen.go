@@ -25,6 +25,8 @@ type seen struct {
 	load     int64   // in loadUnits, once weighed
 	step     int64   // load in loadSteps, once weighed
 	mark     int64   // watermark in loadUnits, once weighed
+	youth    float64 // rule cost: see youth
+	detour   float64 // rule cost: seconds that a young worker costs more, see markYoung
 	prefill  float64 // rule cost: the price of a second of prefill there
 	// The parts of the price, see price, and their sum; or the score.
 	wait, miss, decode, evict, spread, value float64
@@ -81,6 +83,7 @@ func (c *chooser) enter(now time.Duration) {
 		s.in, s.left, s.home, s.drawn, s.whole = left == LeftNot, left, false, false, false
 		s.age, s.stale, s.matched, s.held, s.credited, s.mark = age, stale, 0, 0, 0, 0
 		s.apart, s.wasIn = false, false
+		s.youth, s.detour = 0, 0
 		requests := max(w.InFlight, 0)
 		if reported := int(int64(w.Running+w.Waiting) * (staleOne - stale) / staleOne); reported > requests {
 			requests = reported

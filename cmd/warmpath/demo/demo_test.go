@@ -27,11 +27,14 @@ func TestCostCountsEnginesTime(t *testing.T) {
 		clock := func(d time.Duration) time.Duration { return time.Duration(float64(d) / scale) }
 		for name, v := range map[string][2]time.Duration{
 			"spread_weight": {got.SpreadWeight, want.SpreadWeight}, "tail_decay": {got.TailDecay, want.TailDecay},
-			"ramp": {got.Ramp, want.Ramp}, "ramp_first": {got.RampFirst, want.RampFirst}, "decode_step": {got.DecodeStep, want.DecodeStep},
+			"ramp": {got.Ramp, want.Ramp}, "decode_step": {got.DecodeStep, want.DecodeStep},
 		} {
 			if v[0] != clock(v[1]) {
 				t.Errorf("scale %v: %s is %v of the clock, want %v", scale, name, v[0], clock(v[1]))
 			}
+		}
+		if v := clock(want.RampFirst).Round(time.Millisecond); got.RampFirst != v {
+			t.Errorf("scale %v: ramp_first is %v of the clock, want %v", scale, got.RampFirst, v)
 		}
 	}
 }
