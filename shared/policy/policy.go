@@ -145,10 +145,10 @@ type Policy struct {
 	// there, and not for its copies; the price fades into the usual one. After 60 s nearly every
 	// conversation has come back a few times; 0 prices it as all others.
 	Ramp time.Duration
-	// RampFirst (duration, 1 ms to 60 s, default 170 ms, JSON ramp_first_ms; cost): how much later
+	// RampFirst (duration, 1 ms to 60 s, default 165 ms, JSON ramp_first_ms; cost): how much later
 	// the first token may come there than where most of the prompt is held before that costs more than
 	// elsewhere; twice that where all of the pool is young. The price grows with the 16th power. Longer
-	// fills the cache sooner and lets more requests wait there. 170 ms are 1,900 tokens of a 70B model on
+	// fills the cache sooner and lets more requests wait there. 165 ms are 1,800 tokens of a 70B model on
 	// two H100: a common system prompt and a question, or a conversation whose system prompt is there.
 	RampFirst time.Duration
 	// Explore (share of the requests, [0, 0.5], default 0; cost, weighted, threshold): so many go
@@ -177,7 +177,7 @@ func Default(name Name) Policy {
 		VirtualNodes: 128, LoadDecay: 5 * time.Second, Lease: 30 * time.Second,
 		MissWeight: 3, DecodeWeight: 0.13, EvictWeight: 3, TailDecay: 20 * time.Second, SpreadWeight: 200 * time.Millisecond,
 		Sample: 0.5, OutputTokens: 250, DecodeStep: 200 * time.Microsecond,
-		Ramp: time.Minute, RampFirst: 170 * time.Millisecond,
+		Ramp: time.Minute, RampFirst: 165 * time.Millisecond,
 		CacheWeight: 3, MaxQueue: 1, QueueBreaker: 0.75,
 	}
 }
