@@ -69,22 +69,26 @@ func TestOthersKnowOfADispatchAtOnceUnlessSomethingWasJustSaid(t *testing.T) {
 	}
 }
 
-// TestWordsTakeAsLongAsTheyWereMeasuredLive: bench-delays has two gateways dispatch 40 times a second
-// at random. What a dispatch tells goes the same way as its prediction, which was measured.
+// TestWordsTakeAsLongAsTheyWereMeasuredLive: with two gateways that dispatch at random. A prediction goes the
+// same way, and bench-delays measured it (quartiles 4.6, 15.7, 26.7 ms at -rate 40, and 19.6, 26.8, 32.5 at 149
+// with engines that compute nothing).
 func TestWordsTakeAsLongAsTheyWereMeasuredLive(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var at []time.Duration
-	for now := 0.0; len(at) < 4000; now += rng.ExpFloat64() / 40 {
-		at = append(at, time.Duration(now*float64(time.Second)))
-	}
 	d := DefaultDelays()
-	late := telling(t, d, 2, at)
-	slices.Sort(late)
-	if got := late[len(late)/2]; got < d.Prediction*3/4 || got > d.Prediction*5/4 {
-		t.Errorf("half of the dispatches are known after %v, measured %v", got, d.Prediction)
-	}
-	if least := late[0]; least != d.Books {
-		t.Errorf("the first is known after %v, want %v", least, d.Books)
+	for _, live := range []struct{ rate, median float64 }{{40, 15.7}, {149, 26.8}} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		var at []time.Duration
+		for now := 0.0; len(at) < 4000; now += rng.ExpFloat64() / live.rate {
+			at = append(at, time.Duration(now*float64(time.Second)))
+		}
+		late := telling(t, d, 2, at)
+		slices.Sort(late)
+		got, want := late[len(late)/2], time.Duration(live.median*float64(time.Millisecond))
+		if got < want*3/4 || got > want*5/4 {
+			t.Errorf("at %v/s half of the dispatches are known after %v, measured %v", live.rate, got, want)
+		}
+		if least := late[0]; least != d.Books {
+			t.Errorf("the first is known after %v, want %v", least, d.Books)
+		}
 	}
 }
 

@@ -37,6 +37,8 @@ type event struct {
 	report  *report
 	books   *books
 	homes   []route.Home
+
+	predictions []prediction
 }
 
 // eventQueue is a binary heap by time, then by order of setting: equal times

@@ -24,8 +24,8 @@ type Delays struct {
 	// control and of control to all. EndsEvery is how often a gateway says so that dispatches nothing.
 	Books, BooksEvery, EndsEvery time.Duration
 	// Event is the time from a block's storing or removal to the gateways'
-	// tables, Prediction that from a dispatch. EventLoss is the share of events
-	// that never arrive.
+	// tables. Prediction is that from a dispatch, if nobody said anything lately: it
+	// goes with the words of the books. EventLoss is the share of events that never arrive.
 	Event, Prediction time.Duration
 	EventLoss         float64
 	// Hop is the time from a choice to the engine's queue.
@@ -353,7 +353,7 @@ func (f *Fleet) dispatch(g *Gateway, r *Request) {
 		if len(g.at) > 0 && cached < g.at[len(g.at)-1]*engine.BlockTokens { // else the table has all of it
 			f.tellBooks(g.Index)
 		}
-		f.index.predict(f.now, r, best, f.generations[best], g.at)
+		f.predict(g.Index, f.index.predict(f.now, r, best, f.generations[best], g.at))
 	}
 	if f.planner != nil {
 		f.planner.Heat.Add(g.checkpoints(r), f.now)

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -100,12 +101,24 @@ func (x *index) tidy(h engine.BlockHash, drop func(k holder) bool) {
 // predicted lasts this long without an event that confirms it.
 const predictedFor = time.Minute
 
-// predict notes that worker will hold the request's checkpoints.
-func (x *index) predict(now time.Duration, r *Request, worker int, generation uint32, positions []int) {
+// never is when gateways see what they haven't been told.
+const never = time.Duration(math.MaxInt64)
+
+// prediction is that a worker will hold a request's checkpoints.
+type prediction struct {
+	request    *Request
+	worker     int
+	generation uint32
+	positions  []int // of what isn't seen yet
+}
+
+// predict notes that worker will hold the request's checkpoints. Gateways see it when they are told.
+func (x *index) predict(now time.Duration, r *Request, worker int, generation uint32, positions []int) prediction {
+	news := prediction{request: r, worker: worker, generation: generation}
 	for _, p := range positions {
 		h := r.blocks[p-1]
 		e := x.know(h)
-		from := now + x.delays.Prediction
+		from := never
 		k := e.of(worker, generation)
 		switch {
 		case k == nil:
@@ -114,11 +127,31 @@ func (x *index) predict(now time.Duration, r *Request, worker int, generation ui
 			continue // better known than this
 		default:
 			if k.until > now { // seen without a gap
-				from = min(from, k.from)
+				from = k.from
 			}
 			*k = holder{worker: int32(worker), from: from, until: now + predictedFor, generation: generation}
 		}
+		if from > now {
+			news.positions = append(news.positions, p)
+		}
 		x.expiring.add(now+predictedFor, h)
+	}
+	return news
+}
+
+// tell lets gateways see predictions from a time on.
+func (x *index) tell(from time.Duration, predictions []prediction) {
+	for i := range predictions {
+		p := &predictions[i]
+		for _, at := range p.positions {
+			e := x.placeOf(p.request.blocks[at-1])
+			if e == nil {
+				continue
+			}
+			if k := e.of(p.worker, p.generation); k != nil {
+				k.from = min(k.from, from)
+			}
+		}
 	}
 }
 

@@ -38,13 +38,13 @@ func TestTheIndexLearnsLateAndForgetsLate(t *testing.T) {
 	x.event(0, 1, 0, 14, true)
 	check(10_000, 0) // nobody asked for it: the table doesn't know the checkpoint
 
-	x.predict(ms(1000), r, 1, 0, []int{2, 4})
+	x.tell(ms(1000)+d.Prediction, []prediction{x.predict(ms(1000), r, 1, 0, []int{2, 4})})
 	check(1299, 0)
 	check(1300, 4)
 	check(60_999, 4)
 	check(61_000, 0) // nothing confirmed it within a minute
 
-	x.predict(ms(70_000), r, 1, 0, []int{2, 4})
+	x.tell(ms(70_000)+d.Prediction, []prediction{x.predict(ms(70_000), r, 1, 0, []int{2, 4})})
 	check(70_299, 0) // as late as the first time
 	x.event(ms(70_050), 1, 0, 12, true)
 	check(70_249, 0)
@@ -77,7 +77,7 @@ func TestTheIndexDoesNotGrowWithTime(t *testing.T) {
 		for i := range r.blocks {
 			r.blocks[i] = engine.BlockHash(second*4 + i + 1)
 		}
-		x.predict(now, r, 1, 0, []int{2, 4})
+		x.tell(now, []prediction{x.predict(now, r, 1, 0, []int{2, 4})})
 		x.event(now, 1, 0, r.blocks[3], true)
 		x.event(now, 1, 0, r.blocks[3], false)
 		x.sweep(now)
@@ -89,7 +89,7 @@ func TestTheIndexDoesNotGrowWithTime(t *testing.T) {
 
 func TestLostEventsAreLost(t *testing.T) {
 	x, r, _ := testIndex(Delays{EventLoss: 0.3})
-	x.predict(0, r, 1, 0, []int{4})
+	x.tell(0, []prediction{x.predict(0, r, 1, 0, []int{4})})
 	arrived := 0
 	for range 10_000 {
 		x.placeOf(14).holders = nil

@@ -10,7 +10,8 @@ import (
 // (Delays.BooksEvery); what has ended since is part of it, and by itself it is told more seldom
 // (Delays.EndsEvery). Control passes on at once what it hears, with the same pause between two
 // words. So in a quiet fleet a dispatch is known after Delays.Books, and in a busy one the pauses
-// come on top.
+// come on top. What the worker will hold goes with the same words, and is in the tables
+// Delays.Prediction after a dispatch.
 
 // books is what all gateways have at all workers, as they told control of it.
 type books struct {
@@ -41,6 +42,9 @@ type words struct {
 	gateways []pause
 	control  pause
 	fader    fader
+	// What nobody was told yet is with its gateway, or with control.
+	predictions [][]prediction
+	passing     []prediction
 }
 
 // pause is what lies between two words of one side.
@@ -61,7 +65,7 @@ func (p *pause) word(now, every time.Duration) (at time.Duration, ok bool) {
 
 // speak lets gateways tell control of their books from now on.
 func (f *Fleet) speak() {
-	f.words = &words{heard: newBooks(len(f.workers), len(f.gateways)), gateways: make([]pause, len(f.gateways))}
+	f.words = &words{heard: newBooks(len(f.workers), len(f.gateways)), gateways: make([]pause, len(f.gateways)), predictions: make([][]prediction, len(f.gateways))}
 	if every := f.cfg.Delays.EndsEvery; every > 0 {
 		for g := range f.gateways {
 			f.at(every*time.Duration(g)/time.Duration(len(f.gateways)), event{kind: tellEnds, worker: g})
@@ -79,6 +83,17 @@ func (f *Fleet) tellBooks(gateway int) {
 	}
 }
 
+// predict has a gateway tell what a worker will hold with its next word.
+func (f *Fleet) predict(gateway int, p prediction) {
+	switch {
+	case len(p.positions) == 0:
+	case f.words == nil:
+		f.index.tell(f.now+f.cfg.Delays.Prediction, []prediction{p})
+	default:
+		f.words.predictions[gateway] = append(f.words.predictions[gateway], p)
+	}
+}
+
 // word takes a word on: from a gateway to control, and from there to all gateways.
 func (f *Fleet) word(e *event) {
 	d, w := &f.cfg.Delays, f.words
@@ -89,15 +104,24 @@ func (f *Fleet) word(e *event) {
 		f.at(f.now+d.EndsEvery, event{kind: tellEnds, worker: e.worker})
 	case takeBooks:
 		w.gateways[e.worker].due = false
-		f.at(f.now+half, event{kind: hearBooks, worker: e.worker, books: &books{own: slices.Clone(f.gateways[e.worker].own)}})
+		f.at(f.now+half, event{
+			kind: hearBooks, worker: e.worker, books: &books{own: slices.Clone(f.gateways[e.worker].own)},
+			predictions: w.predictions[e.worker],
+		})
+		w.predictions[e.worker] = nil
 	case hearBooks:
 		copy(w.heard.of(e.worker), e.books.own)
+		w.passing = append(w.passing, e.predictions...)
 		if at, ok := w.control.word(f.now, d.BooksEvery); ok {
 			f.at(at, event{kind: passBooks})
 		}
 	case passBooks:
 		w.control.due = false
 		f.at(f.now+d.Books-half, event{kind: giveBooks, books: w.pass(f.now)})
+		if len(w.passing) > 0 {
+			f.index.tell(f.now+max(0, d.Prediction-half), w.passing)
+			w.passing = w.passing[:0]
+		}
 	case giveBooks:
 		f.books = e.books
 	}
