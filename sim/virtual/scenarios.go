@@ -25,7 +25,7 @@ var saturation = map[string]float64{
 	"agents":                  98.9,
 	"documents":               17.7,
 	"bursts":                  127,
-	"mooncake-conversation":   7.7,
+	"mooncake-conversation":   7.9,
 	"mooncake-synthetic":      8.8,
 	"pinned":                  81,
 	"fan-out":                 141.1,
