@@ -166,7 +166,7 @@ func (c *chooser) prefillPrice(requests int) float64 {
 // heldUp is the share of the requests at a worker to which a second of prefill there counts as a
 // second of decoding: not to those that wait for their own, nor to those about to end. At 1 a
 // conversation waits too long where it was for its p99 (seed-16 near saturation), at 0 fan-out drowns
-// in copies (docs/simulator.md).
+// in copies (docs/experiments.md).
 const heldUp = 0.5
 
 // tightFrom is the part of the watermark that requests may hold, on average over the pool, before
@@ -182,7 +182,7 @@ const tightFrom = 0.7
 // that leaves its cache makes others lose theirs. It is the pool's mean and not the worker's own use:
 // where all are short nobody gains by moving, and near the edge which worker is fuller says little.
 // For the same reason a worker at the watermark isn't left out, as by other rules: what a request waits
-// there is priced (roomIn), and elsewhere its whole prompt is computed (docs/simulator.md, Memory).
+// there is priced (roomIn), and elsewhere its whole prompt is computed (docs/experiments.md).
 func (c *chooser) tightness(use float64) float64 {
 	return min(1, max(0, (use/c.rule.Watermark-tightFrom)/(1-tightFrom)))
 }

@@ -45,7 +45,7 @@ next:
 // a copy. At a third a second costs 2 in a quiet pool: there a worker gets new siblings until they
 // have the prefix's own time to compute among themselves, then another one begins. With 70 requests
 // at each worker it costs 3.5. A hot prefix that has no homes yet, or never gets any as control is
-// away, spreads the later the higher the price (docs/simulator.md).
+// away, spreads the later the higher the price (docs/experiments.md).
 const siblingShare = 1.0 / 3
 
 // findPending sets pending.
