@@ -112,7 +112,7 @@ func (c *chooser) price(meanRecent float64) {
 			token = w.DecodeSeconds
 		}
 		s.wait = float64(max(0, w.UncachedTokens)) / rate
-		if w.Watermark > 0 {
+		if w.Watermark > 0 && s.stale < staleOne {
 			s.wait += c.roomIn(w, s.requests, token+step)
 		}
 		own := float64(max(0, prompt-s.credited)) / rate
@@ -137,11 +137,16 @@ func (c *chooser) price(meanRecent float64) {
 // roomIn is how many seconds a request waits until others have ended and there is a place for its
 // blocks, where a token takes so long. All that are there and not counted in the report, and the
 // request itself, are taken to hold as much as those that run; of these one part after another ends
-// within an answer.
+// within an answer. Where nobody is, nobody's end can be waited for, whatever holds the blocks. A report
+// older than LoadDecay says nothing of all this: a worker that was full when control went away, or whose
+// metrics can't be read any more, isn't full for ever.
 func (c *chooser) roomIn(w *Worker, requests int, token float64) float64 {
 	use, running := min(w.Watermark, 1), w.Running
 	if running <= 0 {
-		running = max(requests, 1)
+		running = requests
+	}
+	if running == 0 {
+		return 0
 	}
 	beyond := use + use*float64(1+max(0, requests-running))/float64(running) - c.rule.Watermark
 	if beyond <= 0 {

@@ -79,7 +79,6 @@ func TestAnIdleWorkerDoesNotPayForWhatDecodesElsewhere(t *testing.T) {
 	}
 }
 
-// Each parameter turns one decision between two workers into the other.
 // tight lets all workers hold a share of their memory for so many requests; worker 1 has so much ahead of
 // it that its match is worth the wait only where memory is short.
 func tight(v *View, use float64, running int) {
@@ -151,6 +150,80 @@ func TestAtAFullWorkerARequestWaitsForRoom(t *testing.T) {
 	}
 }
 
+// A worker that was full when its last report came isn't full for ever: control may be away, or its
+// metrics can't be read any more.
+func TestAnOldReportSaysNothingOfRoom(t *testing.T) {
+	for _, c := range []struct {
+		age, after time.Duration
+		waits      bool
+	}{
+		{0, 0, true},
+		{4999 * time.Millisecond, 0, true},
+		{2500 * time.Millisecond, 2499 * time.Millisecond, true},
+		{5 * time.Second, 0, false},
+		{2500 * time.Millisecond, 2500 * time.Millisecond, false},
+		{Never, 0, false},
+	} {
+		v := priced(2)
+		w := v.worker(1)
+		w.Watermark, w.Running, w.InFlight, w.DecodeSeconds, w.Age = 1, 18, 18, 0.04, c.age
+		if got := chooseAt(long(), v, c.after).Candidates[0].Terms.Wait; (got > 0) != c.waits {
+			t.Errorf("a report %v old, %v later: %v s", c.age, c.after, got)
+		}
+	}
+}
+
+// Blocks that nobody's end will free are waited for nowhere: of what has been computed for another
+// engine, or where an exporter counts cached blocks as used.
+func TestWhereNobodyIsNoneIsWaitedFor(t *testing.T) {
+	v := priced(2)
+	w := v.worker(1)
+	w.Watermark, w.DecodeSeconds = 0.95, 0.04
+	if got := choose(long(), v).Candidates[0].Terms.Wait; got != 0 {
+		t.Errorf("%v s where nobody is", got)
+	}
+	w.InFlight = 1
+	if got := choose(long(), v).Candidates[0].Terms.Wait; math.Abs(got-0.92/0.95*250*0.0402) > 1e-9 {
+		t.Errorf("%v s behind one that isn't reported yet", got)
+	}
+}
+
+// One odd figure neither keeps its worker from being chosen nor shows in the others' prices.
+func TestAnOddShareOfMemoryIsNone(t *testing.T) {
+	for _, odd := range []float64{math.NaN(), -1, math.Inf(-1)} {
+		v := priced(5) // four of them hold all that they may: memory is short, with one at 0 not quite
+		tight(v, 0.98, 20)
+		v.worker(3).Watermark, v.worker(3).Running = odd, 1
+		d := choose(long(), v)
+		roomy := *v.worker(3)
+		roomy.Watermark = 0
+		*v.worker(3) = roomy
+		want := choose(long(), v)
+		if d.Best != 3 || want.Best != 3 {
+			t.Errorf("%v: %d has the request, %d where the share is 0", odd, d.Best, want.Best)
+		}
+		for i := range d.Candidates {
+			if d.Candidates[i].Terms != want.Candidates[i].Terms {
+				t.Errorf("%v: %+v, want %+v", odd, d.Candidates[i].Terms, want.Candidates[i].Terms)
+			}
+		}
+	}
+}
+
+// With a decode_weight of more than two a second of prefill counts more than whole to each, and memory
+// makes it no cheaper.
+func TestShortMemoryMakesNothingCheaper(t *testing.T) {
+	for _, use := range []float64{0.3, 0.98} {
+		v := priced(3)
+		v.Pool.Policy.DecodeWeight = 10
+		tight(v, use, 20)
+		if got := choose(long(), v).Candidates[0].Terms.Prefill; got != 4+20*5 {
+			t.Errorf("where requests hold %v a second of prefill costs %v", use, got)
+		}
+	}
+}
+
+// Each parameter turns one decision between two workers into the other.
 func TestEveryParameterOfCostChangesADecision(t *testing.T) {
 	for _, c := range []struct {
 		name    string

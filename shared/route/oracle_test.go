@@ -172,9 +172,12 @@ func (p *plain) heldUp() float64 {
 func (p *plain) room(w *Worker) float64 {
 	running := float64(w.Running)
 	if running == 0 {
-		running = math.Max(1, float64(p.requests(w)))
+		running = float64(p.requests(w))
 	}
 	use := min(1, w.Watermark)
+	if running == 0 || p.stale(w) == staleOne {
+		return 0
+	}
 	each := use / running
 	lacks := use + each + each*max(0, float64(p.requests(w))-running) - p.rule.Watermark
 	if use == 0 || lacks <= 0 {
@@ -290,6 +293,10 @@ func TestCostEqualsAPlainImplementation(t *testing.T) {
 		rule.MissWeight = rapid.SampledFrom([]float64{0, 1, 3}).Draw(t, "miss weight")
 		rule.EvictWeight = rapid.SampledFrom([]float64{0, 3}).Draw(t, "evict weight")
 		rule.Watermark = rapid.SampledFrom([]float64{0.1, 0.98}).Draw(t, "watermark")
+		rule.DecodeWeight = rapid.SampledFrom([]float64{0, 0.13, 5}).Draw(t, "decode weight")
+		rule.SpreadWeight = rapid.SampledFrom([]time.Duration{0, 200 * time.Millisecond, 2 * time.Second}).Draw(t, "spread weight")
+		rule.OutputTokens = rapid.SampledFrom([]int{1, 250, 1 << 20}).Draw(t, "output tokens")
+		rule.RampFirst = rapid.SampledFrom([]time.Duration{time.Millisecond, 165 * time.Millisecond}).Draw(t, "ramp first")
 		rule.Ramp = rapid.SampledFrom([]time.Duration{0, 20 * time.Second}).Draw(t, "ramp")
 		v.Pool.SlowCredit = rapid.SampledFrom([]float64{0, 0.5}).Draw(t, "slow credit")
 		req := drawRequest(t, v)

@@ -37,7 +37,8 @@ func drawView(t *rapid.T) *View {
 		w.Watermark = share.Draw(t, "watermark")
 		w.Trust = share.Draw(t, "trust")
 		w.InFlight = rapid.IntRange(0, 60).Draw(t, "in flight")
-		w.Running = rapid.SampledFrom([]int{0, 0, 80}).Draw(t, "running")
+		w.Running = rapid.SampledFrom([]int{0, 0, 5, 80}).Draw(t, "running")
+		w.Waiting = rapid.SampledFrom([]int{0, 0, 10}).Draw(t, "waiting")
 		w.EvictShare = rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "evict share")
 		w.EvictFor = rapid.SampledFrom([]time.Duration{0, 0, 6 * time.Second}).Draw(t, "evict for")
 		w.UncachedTokens = rapid.SampledFrom([]int{0, 0, 500}).Draw(t, "uncached")
@@ -344,6 +345,56 @@ func TestADecisionIsTheSameWhateverItsMemory(t *testing.T) {
 			if w := &v.Workers[i]; w.Ref == fresh.Best && fresh.HeldTokens%max(w.BlockTokens, fingerprint.UnitTokens) != 0 {
 				t.Fatalf("%d tokens are held by blocks of %d", fresh.HeldTokens, w.BlockTokens)
 			}
+		}
+	})
+}
+
+// TestEveryPriceIsANumber: whatever a load record and a policy can hold, whoever is young, in pools of one
+// and of a thousand.
+func TestEveryPriceIsANumber(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := drawView(t)
+		if n := rapid.SampledFrom([]int{0, 0, 0, 1, 1000}).Draw(t, "other workers"); n > 0 {
+			v = fleet(n, policy.Cost)
+		}
+		v.Pool.Policy = policy.Default(policy.Cost)
+		rule := &v.Pool.Policy
+		rule.Watermark = rapid.SampledFrom([]float64{1e-6, 0.98, 1}).Draw(t, "rule's watermark")
+		rule.OutputTokens = rapid.SampledFrom([]int{1, 250, 1 << 20}).Draw(t, "output tokens")
+		rule.DecodeWeight = rapid.SampledFrom([]float64{0, 0.13, 10}).Draw(t, "decode weight")
+		rule.MissWeight = rapid.SampledFrom([]float64{0, 3, 100}).Draw(t, "miss weight")
+		rule.Ramp = rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "ramp")
+		rule.RampFirst = rapid.SampledFrom([]time.Duration{time.Millisecond, time.Minute}).Draw(t, "ramp first")
+		rng := NewRand(rapid.Uint64().Draw(t, "worlds"))
+		among := func(of ...float64) float64 { return of[rng.IntN(len(of))] }
+		young := rapid.SampledFrom([]int{0, 2, 10}).Draw(t, "young, of ten")
+		for i := range v.Workers {
+			w := &v.Workers[i]
+			w.Watermark = among(0, 0.7, 0.98, 1, math.SmallestNonzeroFloat32)
+			w.Running, w.Waiting, w.InFlight = int(among(0, 1, 65535)), int(among(0, 65535)), int(among(0, 0, 1, 65535))
+			w.UncachedTokens, w.RecentTokens = int(among(0, 0, 900, math.MaxUint32)), among(0, 1, math.MaxUint32)
+			w.PrefillRate, w.DecodeSeconds = among(0, 1, 10_000, 1e9), among(0, 1e-6, 0.04, 1000)
+			if w.CacheAge = 0; rng.IntN(10) < young {
+				w.CacheAge = time.Duration(among(1, 1e9, 59e9, 3600e9))
+			}
+		}
+		req := drawRequest(t, v)
+		req.PromptTokens = rapid.SampledFrom([]int{0, 1, 4000, 1 << 30}).Draw(t, "tokens")
+		d := Decision{Explain: true}
+		Choose(req, v, time.Duration(rng.IntN(3))*time.Second, rng, &d)
+		for i := range d.Candidates {
+			c := &d.Candidates[i]
+			for _, x := range []float64{c.Terms.Prefill, c.Terms.Wait, c.Terms.Miss, c.Terms.Decode, c.Terms.Evict, c.Terms.Spread, c.Terms.Cost} {
+				if math.IsNaN(x) || math.IsInf(x, 0) {
+					t.Fatalf("worker %d: %+v of %+v under %+v", c.Ref, c.Terms, v.Workers[i], *rule)
+				}
+			}
+		}
+		able := slices.ContainsFunc(v.Workers, func(w Worker) bool {
+			return w.State != Down && w.State != Draining && !slices.Contains(req.Exclude, w.Ref)
+		})
+		if able != (d.Best != 0) || d.Best != 0 && d.Why != WhyCost && d.Why != WhyCostMiss {
+			t.Fatalf("%d by %v", d.Best, d.Why)
 		}
 	})
 }
