@@ -33,8 +33,10 @@ const youngPull = 5
 // held: less than is allowed is nearly free, more is as good as refused, so that a young worker gets
 // what it answers soon, and no queue. What nobody holds has to be computed wherever it goes, and costs
 // the same everywhere. RampFirst is allowed, and up to twice as much the more of the pool is young: of
-// few, each is called by more of the traffic, and less is gained by filling them. What a worker
-// computes that is about to lose its cache has to be computed once more.
+// few, each is called by more of the traffic, and less is gained by filling them. A young home gets its
+// copy as any home does: without, a worker that comes to a fleet in which all share a long system prompt
+// has nothing to do until its youth is over. What a worker computes that is about to lose its cache has to
+// be computed once more.
 func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	s := &c.d.seen[i]
 	price := s.prefill * own
@@ -45,9 +47,15 @@ func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 		price -= (1 - siblingShare) * (s.prefill - 1) * float64(c.pending-s.credited) / rate
 	}
 	if s.youth > 0 {
-		anyway := min(own, float64(max(0, c.req.PromptTokens-c.top))/rate)
+		known, copied := c.top, 0.0
+		if s.home {
+			hot := min(c.hot, c.req.PromptTokens)
+			known, copied = max(known, hot), float64(max(0, hot-s.credited))/rate
+		}
+		anyway := float64(max(0, c.req.PromptTokens-known)) / rate
 		allowed := c.rule.RampFirst.Seconds() * (1 + c.young)
-		price += s.youth * (s.prefill*anyway + youngPrice*allowed*wall((wait+own-anyway)/allowed) + s.detour - wait - price)
+		later := wait + own - anyway - copied
+		price += s.youth * (s.prefill*anyway + homePrice*copied + youngPrice*allowed*wall(later/allowed) + s.detour - wait - price)
 	}
 	if left := c.view.Workers[i].EvictFor - c.elapsed; left > 0 && left < evictNotice {
 		price += min(max(c.view.Workers[i].EvictShare, 0), 1) * s.prefill * own

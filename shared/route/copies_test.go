@@ -8,6 +8,7 @@ import (
 
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/policy"
+	"github.com/warmpath/warmpath/shared/table"
 )
 
 // spoken is a request whose messages end at the given tokens, the last of them at the prompt's end.
@@ -95,6 +96,49 @@ func TestAYoungWorkerIsPricedByHowMuchLaterTheFirstTokenComes(t *testing.T) {
 		if got := miss(c.prompt, c.held, c.waiting, c.age, c.after); math.Abs(got-c.want) > 1e-6*max(1, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// Where all share a system prompt that takes longer than is allowed, a worker that comes makes its copy
+// once it is a home, with the first request, and the next ones wait until it is there.
+func TestAYoungHomeGetsItsCopy(t *testing.T) {
+	v := priced(4)
+	v.worker(4).CacheAge = time.Nanosecond
+	for i := range v.Workers[:3] {
+		v.Workers[i].InFlight = 20
+	}
+	req := long(holds(1, 3504), holds(2, 3504), holds(3, 3504))
+	req.PromptTokens, req.Checkpoints = 4000, []fingerprint.Checkpoint{{Fingerprint: 8, End: 219}}
+	allowed := 1.25 * v.Pool.Policy.RampFirst.Seconds() // a quarter of the pool is young
+	terms := func() Terms { return choose(req, v).Candidates[3].Terms }
+	paid := func(t Terms) float64 { return t.Wait + t.Miss }
+
+	if d := choose(req, v); d.Best == 4 || paid(d.Candidates[3].Terms) < 10 {
+		t.Fatalf("without homes %d has the request: %+v", d.Best, d.Candidates)
+	}
+	v.Homes = []Home{{Fingerprint: 8, Units: 219, Refs: []uint16{1, 2, 3, 4}}}
+	if d := choose(req, v); d.Best != 4 {
+		t.Errorf("%d has the request, and a home stays idle: %+v", d.Best, d.Candidates)
+	}
+	if x := terms(); math.Abs(paid(x)-(x.Prefill*0.0496+homePrice*0.3504)) > 1e-6 {
+		t.Errorf("its copy costs %v", paid(x))
+	}
+	v.worker(4).UncachedTokens, v.worker(4).InFlight = 4000, 1 // it makes the copy
+	if d := choose(req, v); d.Best == 4 {
+		t.Errorf("the next one goes there as well: %+v", d.Candidates)
+	}
+	v.worker(4).UncachedTokens = 0
+	req.Matches = append(req.Matches, holds(4, 3504))
+	if x := terms(); math.Abs(paid(x)-x.Prefill*0.0496) > 1e-6 {
+		t.Errorf("with its copy it costs %v", paid(x))
+	}
+	req.Matches = []table.Match{holds(1, 3808)} // a conversation: what is beyond the hot prefix counts
+	if x := terms(); math.Abs(paid(x)-(x.Prefill*0.0192+homePrice*0.3504+4*allowed*math.Pow(0.0304/allowed, 16))) > 1e-6 {
+		t.Errorf("beside a conversation's own worker it costs %v", paid(x))
+	}
+	req.Matches = []table.Match{holds(1, 1600)} // nobody has all of it
+	if x := terms(); math.Abs(paid(x)-(x.Prefill*0.0496+homePrice*0.3504)) > 1e-6 {
+		t.Errorf("where nobody has a whole copy it costs %v", paid(x))
 	}
 }
 

@@ -217,11 +217,16 @@ func (p *plain) terms(w *Worker) Terms {
 	for _, o := range able {
 		top = max(top, p.credited(o))
 	}
-	anyway := float64(max(0, p.req.PromptTokens-top)) / rate
-	later := t.Wait + uncached/rate - anyway
+	held, copied := top, 0.0
+	if hot, homes := p.hot(); slices.Contains(homes, w.Ref) {
+		held = max(held, min(hot, p.req.PromptTokens))
+		copied = float64(max(0, min(hot, p.req.PromptTokens)-p.credited(w))) / rate
+	}
+	anyway := float64(max(0, p.req.PromptTokens-held)) / rate
+	later := t.Wait + uncached/rate - anyway - copied
 	share, detour := p.young(w)
 	allowed := (1 + share) * p.rule.RampFirst.Seconds()
-	young := prefill*anyway + 4*allowed*math.Pow(later/allowed, 16) + detour - t.Wait
+	young := prefill*anyway + 0.5*copied + 4*allowed*math.Pow(later/allowed, 16) + detour - t.Wait
 	t.Miss += p.youth(w) * (young - t.Miss)
 	if left := w.EvictFor - p.now; left > 0 && left < 10*time.Second {
 		t.Miss += w.EvictShare * prefill * uncached / rate

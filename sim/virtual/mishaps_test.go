@@ -3,6 +3,7 @@ package virtual
 import (
 	"math"
 	"testing"
+	"time"
 )
 
 // seconds of two workers, the second of which comes at second 3.
@@ -41,5 +42,32 @@ func TestTheShareOfTheWorkIsThatOfSomeSeconds(t *testing.T) {
 	}
 	if got := s.workOf([]int{0}, 1, 3); got != 2 {
 		t.Errorf("the only one at work did %v of its fair share, want 2", got)
+	}
+}
+
+// Where all share a system prompt that takes longer than ramp_first, a worker that returns is one of its
+// homes: it makes its copy at once, and has its share.
+func TestAReturnedWorkerHasItsShareOfAPromptThatAllShare(t *testing.T) {
+	s, err := FindScenario("one-tenant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const back = 30 * time.Second
+	s.Workers, s.Requests, s.Rate = 4, 30*50, 30
+	s.Faults = []Fault{{At: 20 * time.Second, Workers: []int{2}, Kind: Die}, {At: back, Workers: []int{2}, Kind: Return}}
+	all, its := 0, 0
+	cfg := s.config(t, "cost", 1, func(o Outcome) {
+		if o.Arrived < back+5*time.Second || o.Arrived >= back+15*time.Second {
+			return
+		}
+		if all++; o.Worker == 2 {
+			its++
+		}
+	})
+	if _, err := Run(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if share := 4 * float64(its) / float64(all); all < 100 || share < 0.6 || share > 1.5 {
+		t.Errorf("%d of %d requests in seconds 5 to 15, %.2f of a fair share", its, all, share)
 	}
 }
