@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -50,8 +51,12 @@ func readDelays(path string, text []byte, out Delays) (Delays, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&file); err != nil {
-		return Delays{}, fmt.Errorf("delays %s: %w", path, err)
+	err := d.Decode(&file)
+	if err == nil && d.More() {
+		err = errors.New("something follows the object")
+	}
+	if err != nil {
+		return Delays{}, fmt.Errorf("delays %s: %w: give one JSON object, of numbers named report_every_ms, report_ms, books_every_ms, books_ms, ends_every_ms, event_ms, prediction_ms, hop_ms, event_loss; those left out keep their default", path, err)
 	}
 	for _, field := range []struct {
 		name  string
