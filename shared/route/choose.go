@@ -62,8 +62,8 @@ type chooser struct {
 	skip int         // index of the best worker while the second is sought, else -1
 	// elapsed since View.At.
 	elapsed time.Duration
-	// hot is the length of the request's hot prefix in tokens, 0 for none.
-	hot int
+	// hot is the length of the request's hot prefix in tokens, 0 for none; homes of it may be picked.
+	hot, homes int
 	// top is the longest credited match, in tokens.
 	top int
 	// pending is how many tokens of the prompt a worker is just computing.

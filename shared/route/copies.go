@@ -33,10 +33,10 @@ const youngPull = 5
 // held: less than is allowed is nearly free, more is as good as refused, so that a young worker gets
 // what it answers soon, and no queue. What nobody holds has to be computed wherever it goes, and costs
 // the same everywhere. RampFirst is allowed, and up to twice as much the more of the pool is young: of
-// few, each is called by more of the traffic, and less is gained by filling them. A young home gets its
-// copy as any home does: without, a worker that comes to a fleet in which all share a long system prompt
-// has nothing to do until its youth is over. What a worker computes that is about to lose its cache has to
-// be computed once more.
+// few, each is called by more of the traffic, and less is gained by filling them. Where half of the pool
+// are homes a young one gets its copy as any home does: without, a worker that comes to a fleet in which
+// all share a long system prompt has nothing to do until its youth is over. With fewer homes there is
+// other work. What a worker computes that is about to lose its cache has to be computed once more.
 func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	s := &c.d.seen[i]
 	price := s.prefill * own
@@ -48,7 +48,7 @@ func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	}
 	if s.youth > 0 {
 		known, copied := c.top, 0.0
-		if s.home {
+		if s.home && 2*c.homes >= len(c.d.order) {
 			hot := min(c.hot, c.req.PromptTokens)
 			known, copied = max(known, hot), float64(max(0, hot-s.credited))/rate
 		}
@@ -141,6 +141,9 @@ func (c *chooser) markHomes() (hotTokens int) {
 	for _, ref := range hot.Refs {
 		if i := c.at(ref); i >= 0 {
 			c.d.seen[i].home = true
+			if c.d.seen[i].in {
+				c.homes++
+			}
 		}
 	}
 	return int(hot.Units) * fingerprint.UnitTokens

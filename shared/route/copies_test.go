@@ -117,6 +117,13 @@ func TestAYoungHomeGetsItsCopy(t *testing.T) {
 		t.Fatalf("without homes %d has the request: %+v", d.Best, d.Candidates)
 	}
 	v.Homes = []Home{{Fingerprint: 8, Units: 219, Refs: []uint16{1, 2, 3, 4}}}
+	for _, homes := range [][]uint16{{4}, {1, 2, 3}} {
+		v.Homes[0].Refs = homes
+		if d := choose(req, v); d.Best == 4 {
+			t.Errorf("with the homes %v it has the request: %+v", homes, d.Candidates)
+		}
+	}
+	v.Homes[0].Refs = []uint16{1, 4}
 	if d := choose(req, v); d.Best != 4 {
 		t.Errorf("%d has the request, and a home stays idle: %+v", d.Best, d.Candidates)
 	}

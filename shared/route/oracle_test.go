@@ -151,6 +151,16 @@ func (p *plain) hot() (tokens int, homes []uint16) {
 	return int(units) * 16, homes
 }
 
+// among counts the workers that are homes.
+func (p *plain) among(homes []uint16, workers []*Worker) (n int) {
+	for _, w := range workers {
+		if slices.Contains(homes, w.Ref) {
+			n++
+		}
+	}
+	return n
+}
+
 // heldUp is what a second of prefill counts to each request at a worker: half a second of decoding
 // where memory is roomy, all of it where requests hold the watermark, on average.
 func (p *plain) heldUp() float64 {
@@ -218,7 +228,8 @@ func (p *plain) terms(w *Worker) Terms {
 		top = max(top, p.credited(o))
 	}
 	held, copied := top, 0.0
-	if hot, homes := p.hot(); slices.Contains(homes, w.Ref) {
+	hot, homes := p.hot()
+	if 2*p.among(homes, able) >= len(able) && slices.Contains(homes, w.Ref) {
 		held = max(held, min(hot, p.req.PromptTokens))
 		copied = float64(max(0, min(hot, p.req.PromptTokens)-p.credited(w))) / rate
 	}

@@ -68,7 +68,13 @@ func drawRequest(t *rapid.T, v *View) *Request {
 	}
 	for i := range v.Workers {
 		if rapid.IntRange(0, 3).Draw(t, "home") == 0 {
-			v.Homes = append(v.Homes, Home{Fingerprint: uint64(i), Units: uint32(64 + 2*i), Refs: []uint16{v.Workers[i].Ref, 9999}})
+			h := Home{Fingerprint: uint64(i), Units: uint32(64 + 2*i), Refs: []uint16{v.Workers[i].Ref, 9999}}
+			for k := range min(len(v.Workers), 12) {
+				if k != i && rapid.IntRange(0, 2).Draw(t, "another home") > 0 {
+					h.Refs = append(h.Refs, v.Workers[k].Ref)
+				}
+			}
+			v.Homes = append(v.Homes, h)
 		}
 	}
 	for _, w := range v.Workers {
