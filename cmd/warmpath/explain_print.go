@@ -154,7 +154,7 @@ func (e *explanation) printWorkers(line func(string, ...any)) {
 	line("matched, credited, uncached: tokens; credited is after trust; uncached are those waiting there; kv: share of the blocks of running requests; report: its age")
 	switch e.Rule {
 	case "cost":
-		line("cost, in seconds: wait for the prefill ahead, miss for its own uncached tokens, decode, evict for what it pushes out, spread for the work that the worker has had lately")
+		line("cost, in seconds: wait for the prefill ahead and for room in memory, miss for its own uncached tokens, decode, evict for what it pushes out, spread for the work that the worker has had lately")
 	case "weighted":
 		line("score: cache_weight x cached share - (queue + 0.3 x utilisation)")
 	}
@@ -175,7 +175,7 @@ func (e *explanation) remarks(w *explainedWorker) (all []string) {
 		all = append(all, fmt.Sprintf("our own dispatch %.0f ms ago", 1000*w.SentSeconds))
 	}
 	if young := w.CacheSeconds > 0 && w.CacheSeconds < e.ramp.Seconds(); young && e.Rule == "cost" {
-		all = append(all, fmt.Sprintf("its cache was empty %.1f s ago, so it is priced by the time to the first token", w.CacheSeconds))
+		all = append(all, fmt.Sprintf("its cache was empty %.1f s ago, so it is priced by the time to the first token and by its requests", w.CacheSeconds))
 	}
 	return all
 }
