@@ -20,7 +20,7 @@ func simReferenceCommand() *cobra.Command {
 exact state) at every point of a grid of weights, and prints the point of least mean TTFT.
 What it printed is committed as sim/virtual/reference.json, and that is what the policy
 "reference" of run, compare and matrix uses.`,
-		Example: `  warmpath sim reference --seeds 1 --traces traces > sim/virtual/reference.json`,
+		Example: `  warmpath sim reference --seeds 1-3 --traces traces > sim/virtual/reference.json`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := parseSeeds(seeds)

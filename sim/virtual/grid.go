@@ -46,7 +46,7 @@ type GridChoice struct {
 	TTFT []float64 `json:"ttft_ms"`
 }
 
-// committed holds what "warmpath sim reference --seeds 1 --traces DIR" printed.
+// committed holds what "warmpath sim reference --seeds 1-3 --traces DIR" printed.
 //
 //go:embed reference.json
 var committed []byte
