@@ -52,7 +52,7 @@ What it printed is committed as sim/virtual/reference.json, and that is what the
 			return e.Encode(out)
 		},
 	}
-	cmd.Flags().StringVar(&seeds, "seeds", "1", "seeds, such as 1-5")
+	cmd.Flags().StringVar(&seeds, "seeds", "1-3", "seeds, such as 1-5")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "workloads to choose for; all without it")
 	cmd.Flags().StringVar(&traces, "traces", "", "folder with mooncake-conversation.jsonl and mooncake-synthetic.jsonl; without it the recorded scenarios are left out")
 	return cmd
