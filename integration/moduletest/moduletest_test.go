@@ -41,7 +41,7 @@ func TestWorkersAreAsTheTestSays(t *testing.T) {
 		"draining": {State: route.Draining},
 		"busy":     {Running: 60},
 		"waiting":  {UncachedTokens: 30_000},
-		"full":     {Watermark: 0.99, DecodeSeconds: 0.002}, // 0.5 s until there is room
+		"full":     {Watermark: 0.99, Running: 1, DecodeSeconds: 0.002}, // 0.5 s until there is room
 		"slow":     {PrefillRate: 10},
 		"avoided":  {AvoidFor: 10 * time.Second},
 		"silent":   {Age: time.Minute},
