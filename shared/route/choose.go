@@ -17,7 +17,7 @@ import (
 // than to refuse. An old load is drawn linearly to the fleet's mean and reaches it after
 // Policy.LoadDecay. now is on the clock of view.At.
 //
-// With 64 workers a call takes about 1.5 us, 4 in V8 and 10 in wazero (make bench-choose), with 1,000
+// With 64 workers a call takes about 1.7 us, 5 in V8 and 10 in wazero (make bench-choose), with 1,000
 // ten times as much; it allocates only while d grows.
 func Choose(req *Request, view *View, now time.Duration, rng *Rand, d *Decision) {
 	d.Best, d.Second, d.Ranked, d.MatchedTokens, d.HeldTokens, d.SlowTokens, d.Why = 0, 0, false, 0, 0, 0, WhyNone

@@ -36,7 +36,8 @@ import (
 //
 // warmpath is threshold here, not the default rule: engines' time is up to 25 times as fast as the clock,
 // so what is known of a worker is as much older, and cost minds that more. At four times (--workload with
-// time_scale 4) cost had a mean TTFT of 97 ms and threshold 111; at 25, on a busy machine, 170 to 262 and 182.
+// time_scale 4) cost had a mean TTFT of 97 ms and threshold 111; at 25 on a quiet machine 130 and 146, on a
+// busy one 170 to 262 and 182.
 var Policies = []Policy{
 	{"round_robin", policy.RoundRobin},
 	{"session_hash", policy.SessionHash},
