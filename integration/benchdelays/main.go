@@ -6,9 +6,10 @@
 // and two gateways with the module, all with the intervals that they are shipped with. A prediction is
 // timed from a request at the one gateway to the table of the other, whether the request is answered
 // or not, in a quiet fleet: the simulator adds what pauses between words take in a busy one, and with
-// requests at random at both gateways (-rate) the quartiles tell whether it is right. A report is timed from control's look at
-// an engine to the load record that a gateway decides by. What engines' events take needs an engine that publishes
-// them: make test-engine measures it with a real vLLM, and -event-ms says it.
+// requests at random at both gateways (-rate) the quartiles tell whether it is right. A report is timed
+// from control's look at an engine to the load record that a gateway decides by. What engines' events
+// take needs an engine that publishes them: make test-engine measures it with a real vLLM, and -event-ms
+// says it.
 package main
 
 import (

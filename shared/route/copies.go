@@ -40,8 +40,10 @@ const youngPull = 5
 func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	s := &c.d.seen[i]
 	price := s.prefill * own
+	hot, lacks := min(c.hot, c.req.PromptTokens), 0.0 // of a home: tokens of its copy
 	if s.home {
-		price -= (s.prefill - homePrice) * float64(max(0, min(c.hot, c.req.PromptTokens)-s.credited)) / rate
+		lacks = float64(max(0, hot-s.credited))
+		price -= (s.prefill - homePrice) * lacks / rate
 	}
 	if c.pending > s.credited && !s.home {
 		price -= (1 - siblingShare) * (s.prefill - 1) * float64(c.pending-s.credited) / rate
@@ -49,8 +51,7 @@ func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 	if s.youth > 0 {
 		known, copied := c.top, 0.0
 		if s.home && 2*c.homes >= len(c.d.order) {
-			hot := min(c.hot, c.req.PromptTokens)
-			known, copied = max(known, hot), float64(max(0, hot-s.credited))/rate
+			known, copied = max(known, hot), lacks/rate
 		}
 		anyway := float64(max(0, c.req.PromptTokens-known)) / rate
 		allowed := c.rule.RampFirst.Seconds() * (1 + c.young)

@@ -432,7 +432,7 @@ func (e *Engine) applyRepeats() {
 		e.hold(s, s.known())
 		e.publish(s, s.computed)
 	}
-	e.pool.tell()
+	e.pool.tell() // of what the steps that are over have filled, and not yet of the present one's
 	for _, s := range e.running {
 		e.publish(s, s.known())
 	}

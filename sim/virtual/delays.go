@@ -28,6 +28,9 @@ func DefaultDelays() Delays {
 	return d
 }
 
+// DelayNames are what a file of delays may name: milliseconds, and event_loss, a share.
+const DelayNames = "report_every_ms, report_ms, books_every_ms, books_ms, ends_every_ms, event_ms, prediction_ms, hop_ms, event_loss"
+
 // ReadDelays reads a file of delays; what it doesn't name keeps its default.
 func ReadDelays(path string) (Delays, error) {
 	text, err := os.ReadFile(path)
@@ -56,7 +59,7 @@ func readDelays(path string, text []byte, out Delays) (Delays, error) {
 		err = errors.New("something follows the object")
 	}
 	if err != nil {
-		return Delays{}, fmt.Errorf("delays %s: %w: give one JSON object, of numbers named report_every_ms, report_ms, books_every_ms, books_ms, ends_every_ms, event_ms, prediction_ms, hop_ms, event_loss; those left out keep their default", path, err)
+		return Delays{}, fmt.Errorf("delays %s: %w: give one JSON object, of numbers named %s; those left out keep their default", path, err, DelayNames)
 	}
 	for _, field := range []struct {
 		name  string
