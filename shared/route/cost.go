@@ -213,8 +213,8 @@ func (c *chooser) addEviction(i int) {
 }
 
 // meanWork is the mean of the known prefill rates, of the recent work, and of the share of KV blocks
-// that requests hold where that is known, summed in the order of refs: the order of the workers must
-// not show.
+// that requests hold by reports that aren't older than LoadDecay, summed in the order of refs: the order
+// of the workers must not show.
 func (c *chooser) meanWork() (rate, recent, use float64) {
 	known, order := 0, c.byRef()
 	held, reported := int64(0), 0
@@ -227,7 +227,7 @@ func (c *chooser) meanWork() (rate, recent, use float64) {
 		if w.RecentTokens > 0 {
 			recent += w.RecentTokens
 		}
-		if w.Age >= 0 {
+		if c.d.seen[i].stale < staleOne {
 			held += fixed(w.Watermark)
 			reported++
 		}

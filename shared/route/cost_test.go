@@ -173,6 +173,36 @@ func TestAnOldReportSaysNothingOfRoom(t *testing.T) {
 	}
 }
 
+// Nor of whether the pool's memory is short: who was full when its metrics could last be read would make
+// it look so for ever.
+func TestAnOldReportSaysNothingOfThePoolsMemory(t *testing.T) {
+	for _, c := range []struct {
+		age, after time.Duration
+		price      float64 // of a second of prefill, with 20 requests
+	}{
+		{0, 0, 4 + 20*(0.065+0.5*0.935)}, // all that they may on one of two, and 0.7 of it: half way
+		{4999 * time.Millisecond, 0, 4 + 20*(0.065+0.5*0.935)},
+		{5 * time.Second, 0, 4 + 20*0.065},
+		{2500 * time.Millisecond, 2500 * time.Millisecond, 4 + 20*0.065},
+		{Never, 0, 4 + 20*0.065},
+	} {
+		v := priced(2)
+		tight(v, 0.7*0.98, 20)
+		w := v.worker(1)
+		w.Watermark, w.Age = 0.98, c.age
+		w.InFlight, v.worker(2).InFlight = 20, 20
+		if got := chooseAt(long(), v, c.after).Candidates[1].Terms.Prefill; math.Abs(got-c.price) > 1e-5 {
+			t.Errorf("a full worker's report %v old, %v later: a second of prefill costs %v at the other, want %v", c.age, c.after, got, c.price)
+		}
+	}
+	v := priced(2) // control is away
+	tight(v, 0.98, 20)
+	v.worker(1).InFlight, v.worker(2).InFlight = 20, 20
+	if got := chooseAt(long(), v, 5*time.Second).Candidates[1].Terms.Prefill; got != 4+20*0.065 {
+		t.Errorf("where all reports are old: %v", got)
+	}
+}
+
 // Blocks that nobody's end will free are waited for nowhere: of what has been computed for another
 // engine, or where an exporter counts cached blocks as used.
 func TestWhereNobodyIsNoneIsWaitedFor(t *testing.T) {

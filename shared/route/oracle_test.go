@@ -166,7 +166,7 @@ func (p *plain) among(homes []uint16, workers []*Worker) (n int) {
 func (p *plain) heldUp() float64 {
 	var use, reported float64
 	for _, w := range p.able() {
-		if w.Age >= 0 {
+		if p.stale(w) < staleOne {
 			use, reported = use+float64(fixed(w.Watermark))/loadUnits, reported+1
 		}
 	}
