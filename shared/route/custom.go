@@ -65,7 +65,6 @@ func (c *chooser) fit(mark int64) bool {
 // askScores fills in the scores of those that have none yet: all, and for the second choice those
 // that were readmitted.
 func (c *chooser) askScores() {
-	meanRate, _, _ := c.meanWork()
 	meanRequests, _ := c.meanRequests()
 	f := &c.d.facts // not on the stack: an unknown function takes its address
 	for i := range c.d.seen {
@@ -79,7 +78,10 @@ func (c *chooser) askScores() {
 			Requests: s.requests, MeanRequests: meanRequests, PrefillRate: w.PrefillRate, Age: s.age,
 		}
 		if !(f.PrefillRate > 0) {
-			f.PrefillRate = meanRate
+			if c.meanRate == 0 { // every other rate is known, most of the time
+				c.meanRate, _, _ = c.meanWork()
+			}
+			f.PrefillRate = c.meanRate
 		}
 		score := c.view.Score(c.req, w, f)
 		if score != score { // NaN

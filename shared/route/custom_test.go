@@ -107,6 +107,19 @@ func TestFactsAreBroughtToNow(t *testing.T) {
 	}
 }
 
+// A pass over all workers, which the rule needs for nothing else.
+func TestTheMeanRateIsWorkedOutOnlyWhereARateIsUnknown(t *testing.T) {
+	for unknown, want := range map[int]bool{0: false, 1: true, 8: true} {
+		v := scored(8, func(_ *Request, _ *Worker, f *Facts) float64 { return f.PrefillRate })
+		for i := range v.Workers[unknown:] {
+			v.Workers[unknown+i].PrefillRate = 8000
+		}
+		if d := choose(long(), v); len(d.order) > 0 != want {
+			t.Errorf("with %d unknown rates the workers were listed by ref: %v, want %v", unknown, len(d.order) > 0, want)
+		}
+	}
+}
+
 func TestWithoutAScoreCustomIsThreshold(t *testing.T) {
 	for _, req := range []*Request{long(holds(2, 2048), holds(3, 1024)), long(), {PromptTokens: 10, RingKey: 1}, {}} {
 		custom, threshold := fleet(5, policy.Custom), fleet(5, policy.Threshold)
