@@ -56,6 +56,7 @@ func TestRanksThatCannotBeAreRefused(t *testing.T) {
 		"{address: 10.0.0.7:8000@-1}":          "not a rank",
 		"{address: 10.0.0.7:8000@}":            "not a rank",
 		"{address: 10.0.0.7:8000@1, ranks: 2}": "names one rank already",
+
 		"{address: 10.0.0.7:8000, ranks: 4, kv_events: {endpoint: \"tcp://*:65534\"}}":       "no port for rank 3",
 		"{address: 10.0.0.7:8000}, {address: 10.0.0.7:8000@0}":                               "with ranks and without",
 		"{address: 10.0.0.7:8000@0}, {address: 10.0.0.7:8000}":                               "with ranks and without",

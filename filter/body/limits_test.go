@@ -49,7 +49,8 @@ func TestMatch(t *testing.T) {
 		"*":                                  None,
 		"?/v1/completions":                   None,
 		"/v1/chat/completions/..":            None,
-		"/v1" + strings.Repeat("/.", 9000):   None,
+
+		"/v1" + strings.Repeat("/.", 9000):            None,
 		strings.Repeat("/..", 9000) + "/v1/responses": Responses,
 	} {
 		got, ok := Match(path)
