@@ -81,7 +81,7 @@ func (f *simFlags) register(cmd *cobra.Command) {
 	flags.Float64Var(&f.load, "load", 0, "rate as a share of saturation, such as 0.85; needs a scenario whose saturation is known (warmpath sim list)")
 	flags.IntVar(&f.requests, "requests", 0, "requests in all; 0: the scenario's, and five minutes at least")
 	flags.IntVar(&f.gateways, "gateways", 2, "gateways that share the traffic")
-	flags.StringVar(&f.delays, "delays", "", "JSON file with delays measured on a live system: "+virtual.DelayNames)
+	flags.StringVar(&f.delays, "delays", "", "JSON file with delays measured on a live system: "+virtual.DelayNames())
 	flags.StringArrayVar(&f.set, "set", nil, "a policy parameter, such as cost.miss_weight=1, or one of the engine: "+engineSettings()+"; may be repeated")
 	flags.StringVar(&f.trace, "trace", "", "recorded requests in Mooncake's format, for the scenarios that play them")
 	flags.StringVar(&f.engine, "engine", "", engineUsage)

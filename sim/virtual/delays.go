@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -28,8 +31,41 @@ func DefaultDelays() Delays {
 	return d
 }
 
-// DelayNames are what a file of delays may name: milliseconds, and event_loss, a share.
-const DelayNames = "report_every_ms, report_ms, books_every_ms, books_ms, ends_every_ms, event_ms, prediction_ms, hop_ms, event_loss"
+// delayFields are what a file of delays may name.
+var delayFields = []delayField{
+	milliseconds("report_every_ms", 1, func(d *Delays) *time.Duration { return &d.ReportEvery }),
+	milliseconds("report_ms", 0, func(d *Delays) *time.Duration { return &d.Report }),
+	milliseconds("books_every_ms", 1, func(d *Delays) *time.Duration { return &d.BooksEvery }),
+	milliseconds("books_ms", 0, func(d *Delays) *time.Duration { return &d.Books }),
+	milliseconds("ends_every_ms", 1, func(d *Delays) *time.Duration { return &d.EndsEvery }),
+	milliseconds("event_ms", 0, func(d *Delays) *time.Duration { return &d.Event }),
+	milliseconds("prediction_ms", 0, func(d *Delays) *time.Duration { return &d.Prediction }),
+	milliseconds("hop_ms", 0, func(d *Delays) *time.Duration { return &d.Hop }),
+	{"event_loss", 0, 1, "a share from 0 to 1", func(d *Delays, share float64) { d.EventLoss = share }},
+}
+
+type delayField struct {
+	name        string
+	least, most float64
+	what        string // to give
+	set         func(d *Delays, value float64)
+}
+
+func milliseconds(name string, least float64, of func(d *Delays) *time.Duration) delayField {
+	return delayField{
+		name, least, float64(time.Hour / time.Millisecond), fmt.Sprintf("milliseconds from %v to an hour", least),
+		func(d *Delays, value float64) { *of(d) = time.Duration(value * float64(time.Millisecond)) },
+	}
+}
+
+// DelayNames lists what a file of delays may name: milliseconds, and event_loss, a share.
+func DelayNames() string {
+	names := make([]string, len(delayFields))
+	for i := range delayFields {
+		names[i] = delayFields[i].name
+	}
+	return strings.Join(names, ", ")
+}
 
 // ReadDelays reads a file of delays; what it doesn't name keeps its default.
 func ReadDelays(path string) (Delays, error) {
@@ -41,54 +77,35 @@ func ReadDelays(path string) (Delays, error) {
 }
 
 func readDelays(path string, text []byte, out Delays) (Delays, error) {
-	var file struct {
-		ReportEvery *float64 `json:"report_every_ms"`
-		Report      *float64 `json:"report_ms"`
-		BooksEvery  *float64 `json:"books_every_ms"`
-		Books       *float64 `json:"books_ms"`
-		EndsEvery   *float64 `json:"ends_every_ms"`
-		Event       *float64 `json:"event_ms"`
-		Prediction  *float64 `json:"prediction_ms"`
-		Hop         *float64 `json:"hop_ms"`
-		EventLoss   *float64 `json:"event_loss"`
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	err := d.Decode(&file)
-	if err == nil && d.More() {
-		err = errors.New("something follows the object")
-	}
+	file, err := decodeDelays(text)
 	if err != nil {
-		return Delays{}, fmt.Errorf("delays %s: %w: give one JSON object, of numbers named %s; those left out keep their default", path, err, DelayNames)
+		return Delays{}, fmt.Errorf("delays %s: %w: give one JSON object, of numbers named %s; those left out keep their default", path, err, DelayNames())
 	}
-	for _, field := range []struct {
-		name  string
-		value *float64
-		to    *time.Duration
-		least float64
-	}{
-		{"report_every_ms", file.ReportEvery, &out.ReportEvery, 1},
-		{"report_ms", file.Report, &out.Report, 0},
-		{"books_every_ms", file.BooksEvery, &out.BooksEvery, 1},
-		{"books_ms", file.Books, &out.Books, 0},
-		{"ends_every_ms", file.EndsEvery, &out.EndsEvery, 1},
-		{"event_ms", file.Event, &out.Event, 0},
-		{"prediction_ms", file.Prediction, &out.Prediction, 0},
-		{"hop_ms", file.Hop, &out.Hop, 0},
-	} {
-		if field.value == nil {
-			continue
+	for _, field := range delayFields {
+		value := file[field.name]
+		switch {
+		case value == nil:
+		case *value >= field.least && *value <= field.most:
+			field.set(&out, *value)
+		default:
+			return Delays{}, fmt.Errorf("delays %s: %s is %v: give %s", path, field.name, *value, field.what)
 		}
-		if !(*field.value >= field.least && *field.value <= 3.6e6) {
-			return Delays{}, fmt.Errorf("delays %s: %s is %v: give milliseconds from %v to an hour", path, field.name, *field.value, field.least)
-		}
-		*field.to = time.Duration(*field.value * float64(time.Millisecond))
-	}
-	if file.EventLoss != nil {
-		if !(*file.EventLoss >= 0 && *file.EventLoss <= 1) {
-			return Delays{}, fmt.Errorf("delays %s: event_loss is %v: give a share from 0 to 1", path, *file.EventLoss)
-		}
-		out.EventLoss = *file.EventLoss
 	}
 	return out, nil
+}
+
+func decodeDelays(text []byte) (file map[string]*float64, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&file); err != nil {
+		return nil, err
+	}
+	if d.More() {
+		return nil, errors.New("something follows the object")
+	}
+	for _, name := range slices.Sorted(maps.Keys(file)) {
+		if !slices.ContainsFunc(delayFields, func(f delayField) bool { return f.name == name }) {
+			return nil, fmt.Errorf("unknown field %q", name)
+		}
+	}
+	return file, nil
 }

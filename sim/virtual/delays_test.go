@@ -3,6 +3,7 @@ package virtual
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -38,5 +39,21 @@ func TestAFileOfDelaysChangesWhatItNames(t *testing.T) {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
+	}
+}
+
+// TestEveryNamedDelayCanBeGiven, and each sets another one.
+func TestEveryNamedDelayCanBeGiven(t *testing.T) {
+	names := strings.Split(DelayNames(), ", ")
+	if n := reflect.TypeFor[Delays]().NumField(); len(names) != n {
+		t.Errorf("%d names for %d delays: %v", len(names), n, names)
+	}
+	set := map[Delays]string{{}: "nothing"}
+	for _, name := range names {
+		got, err := readDelays("test", []byte(`{"`+name+`": 1}`), Delays{})
+		if err != nil || set[got] != "" {
+			t.Errorf("%s: %v; sets the same as %s", name, err, set[got])
+		}
+		set[got] = name
 	}
 }
