@@ -434,8 +434,9 @@ const (
 )
 
 // Mark makes gateways avoid the worker for a while. Every mark has an end; of
-// two the later end wins. Unknown refs are ignored. True when a worker was
-// marked.
+// two the later end wins. One that comes while another runs is an echo of the same
+// trouble: it counts as from the beginning of that one, and makes the next no longer.
+// Unknown refs are ignored. True when a worker was marked.
 func (f *Fleet) Mark(ref uint16, base time.Duration, why string, now time.Time) (address string, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -446,15 +447,14 @@ func (f *Fleet) Mark(ref uint16, base time.Duration, why string, now time.Time) 
 		if now.Sub(w.lastMark) > MarkMemory {
 			w.marks = 0
 		}
-		// Marks that arrive while one is running are echoes of the same trouble.
-		if now.Before(w.AvoidUntil) {
-			return addr, true
+		if !now.Before(w.AvoidUntil) {
+			w.marks++
+			w.lastMark = now
 		}
-		length := min(base<<min(w.marks, 8), MarkLimit)
-		w.marks++
-		w.lastMark = now
-		w.AvoidUntil, w.AvoidWhy = now.Add(length), why
-		f.hooks.Changed(true)
+		if until := w.lastMark.Add(min(base<<min(w.marks-1, 8), MarkLimit)); until.After(w.AvoidUntil) {
+			w.AvoidUntil, w.AvoidWhy = until, why
+			f.hooks.Changed(true)
+		}
 		return addr, true
 	}
 	return "", false

@@ -227,6 +227,30 @@ func TestEveryMarkEnds(t *testing.T) {
 	}
 }
 
+// Of several gateways one was refused there and the next one's connection broke.
+func TestTheLongerOfTwoMarksCounts(t *testing.T) {
+	l := newLive()
+	l.list(t, Spec{Address: one})
+	l.up(one, Load{})
+	ref := l.worker(one).Ref
+	avoided := func() time.Duration { return max(0, l.worker(one).AvoidUntil.Sub(l.now)) }
+	l.f.Mark(ref, MarkRefused, "refused", l.now)
+	l.now = l.now.Add(100 * time.Millisecond)
+	l.f.Mark(ref, MarkFailed, "reset", l.now)
+	if got := l.worker(one); avoided() != 900*time.Millisecond || got.AvoidWhy != "reset" {
+		t.Errorf("avoided for %v by %q, want 900ms by the longer mark", avoided(), got.AvoidWhy)
+	}
+	l.f.Mark(ref, MarkRefused, "refused", l.now)
+	if got := l.worker(one); avoided() != 900*time.Millisecond || got.AvoidWhy != "reset" {
+		t.Errorf("avoided for %v by %q after a shorter one", avoided(), got.AvoidWhy)
+	}
+	l.now = l.now.Add(avoided())
+	l.f.Mark(ref, MarkRefused, "refused", l.now)
+	if avoided() != 2*MarkRefused {
+		t.Errorf("avoided for %v the second time, want %v: the echo was no mark of its own", avoided(), 2*MarkRefused)
+	}
+}
+
 func TestADrainLastsUntilLifted(t *testing.T) {
 	l := newLive()
 	l.list(t, Spec{Address: one}, Spec{Address: two, Drain: true})
