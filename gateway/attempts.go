@@ -22,7 +22,7 @@ const (
 )
 
 var (
-	errNoEndpoint       = errors.New("no endpoint is known: the worker list is empty")
+	errNoEndpoint       = errors.New("no endpoint is known: the worker list, or what it has of the pool, is empty")
 	errFirstByteTimeout = errors.New("no response headers within the first-byte timeout")
 	errTokenTimeout     = errors.New("upstream fell silent in mid-response")
 	errAborted          = errors.New("the module cut the exchange")

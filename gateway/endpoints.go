@@ -84,7 +84,9 @@ type endpoint struct{ scheme, address string }
 
 // choose returns the endpoint of one attempt: the first entry of wanted that is
 // known and wasn't tried, else the next in turn of the pool that wasn't tried
-// (fellBack), else none, with an empty address.
+// (fellBack), else none, with an empty address. A pool that nobody is listed in
+// has those that are listed without one, and not another pool's: they would answer
+// 404 for a model that they don't serve, and clients take that for the last word.
 func (e *Endpoints) choose(wanted []string, pool string, tried []string) (to endpoint, fellBack bool) {
 	set := e.known.Load()
 	if set == nil {
@@ -96,8 +98,12 @@ func (e *Endpoints) choose(wanted []string, pool string, tried []string) (to end
 		}
 	}
 	list := set.pools[pool]
-	if len(list) == 0 {
+	switch {
+	case len(list) > 0:
+	case pool == "": // nobody knows which
 		list = set.all
+	default:
+		list = set.pools[""]
 	}
 	turn := e.next.Add(1) // once: others take theirs meanwhile
 	for i := range uint64(len(list)) {

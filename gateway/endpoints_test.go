@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -43,5 +45,49 @@ func TestTheOnlyWorkerOfAPoolAnswersForItself(t *testing.T) {
 	}
 	if hits.Load() != 1 || others.Load() != 0 {
 		t.Errorf("%d and %d requests, want 1 and 0", hits.Load(), others.Load())
+	}
+}
+
+// TestAPoolWithoutWorkersIsNotServedByAnother: a worker of another pool would answer 404
+// for the model, after which nobody retries.
+func TestAPoolWithoutWorkersIsNotServedByAnother(t *testing.T) {
+	e := &Endpoints{}
+	chosen := func(pool string) (found []string) {
+		for range 8 {
+			if to, _ := e.choose([]string{"10.9.9.9:1"}, pool, nil); to.address != "" && !slices.Contains(found, to.address) {
+				found = append(found, to.address)
+			}
+		}
+		slices.Sort(found)
+		return found
+	}
+	chat, batch := []string{"10.0.0.1:80", "10.0.0.2:80"}, []string{"10.0.0.3:80"}
+	for _, c := range []struct {
+		listed map[string][]string
+		pool   string
+		want   []string
+	}{
+		{map[string][]string{"chat": chat, "batch": batch}, "chat", chat},
+		{map[string][]string{"batch": batch}, "chat", nil},
+		{map[string][]string{"chat": {}, "batch": batch}, "chat", nil},
+		{map[string][]string{"chat": chat, "batch": batch}, "", append(slices.Clone(chat), batch...)}, // the module named none
+		{map[string][]string{"": chat}, "chat", chat},                                                 // listed by --upstream
+	} {
+		if err := e.Set(c.listed); err != nil {
+			t.Fatal(err)
+		}
+		if got := chosen(c.pool); !slices.Equal(got, c.want) {
+			t.Errorf("pool %q of %v: sent to %v, want %v", c.pool, c.listed, got, c.want)
+		}
+	}
+}
+
+// TestWhereNobodyIsListedClientsAreToldToComeBack: and not at once.
+func TestWhereNobodyIsListedClientsAreToldToComeBack(t *testing.T) {
+	g := start(t, nil, nil)
+	resp := post(t, g, "dest=10.9.9.9:1\n")
+	after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if resp.StatusCode != http.StatusServiceUnavailable || err != nil || after < 1 || after > 3 {
+		t.Errorf("got %d, %v; want 503 with a Retry-After of 1 to 3 s", resp.StatusCode, resp.Header)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -193,6 +194,8 @@ func (g *Gateway) proxyError(_ http.ResponseWriter, r *http.Request, err error) 
 			x.stream.SendLocalReply(http.StatusGatewayTimeout, nil, []byte("the request took too long\n"), "request_timeout")
 		case errors.Is(err, errFirstByteTimeout):
 			x.stream.SendLocalReply(http.StatusGatewayTimeout, nil, []byte("upstream did not answer in time\n"), "response_timeout")
+		case errors.Is(err, errNoEndpoint):
+			x.stream.SendLocalReply(http.StatusServiceUnavailable, hostsim.NewHeaderMap("retry-after", itoa(1+rand.IntN(3))), []byte("no worker is known; retry later\n"), x.log.details)
 		default:
 			x.stream.UpstreamReset(x.log.details)
 		}
