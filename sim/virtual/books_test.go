@@ -11,13 +11,13 @@ import (
 
 // telling plays words of gateways that dispatch at such times, one after the other, and tells after
 // how long the others know of each dispatch.
-func telling(t *testing.T, d Delays, gateways int, at []time.Duration) (late []time.Duration) {
+func telling(t *testing.T, d Delays, workers, gateways int, at []time.Duration) (late []time.Duration) {
 	t.Helper()
-	f := &Fleet{cfg: Config{Delays: d}, workers: make([]*worker, 1)}
+	f := &Fleet{cfg: Config{Delays: d}, workers: make([]*worker, workers)}
 	for g := range gateways {
-		f.gateways = append(f.gateways, &Gateway{Index: g, own: make([]book, 1)})
+		f.gateways = append(f.gateways, &Gateway{Index: g, own: make([]book, workers)})
 	}
-	f.books = newBooks(1, gateways)
+	f.books = newBooks(workers, gateways)
 	f.speak()
 	for _, now := range at {
 		f.at(now, event{kind: arrive})
@@ -63,8 +63,44 @@ func TestOthersKnowOfADispatchAtOnceUnlessSomethingWasJustSaid(t *testing.T) {
 		{"control has just passed another's word on", 2, []time.Duration{0, 5 * ms}, []time.Duration{4 * ms, 24 * ms}},
 		{"the pause is over", 1, []time.Duration{0, 25 * ms}, []time.Duration{4 * ms, 4 * ms}},
 	} {
-		if got := telling(t, d, c.gateways, c.at); !slices.Equal(got, c.want) {
+		if got := telling(t, d, 1, c.gateways, c.at); !slices.Equal(got, c.want) {
 			t.Errorf("%s: dispatches at %v are known after %v, want %v", c.what, c.at, got, c.want)
+		}
+	}
+}
+
+// TestInALargeFleetControlTellsOfBooksHalfAsOften: 64 workers' loads go along with every word of control,
+// more of them after twice the time. What workers will hold is told as often in either.
+func TestInALargeFleetControlTellsOfBooksHalfAsOften(t *testing.T) {
+	const ms = time.Millisecond
+	d := Delays{Books: 4 * ms, BooksEvery: 25 * ms, Prediction: 6 * ms}
+	at := []time.Duration{0, 5 * ms, 60 * ms}
+	for workers, want := range map[int][]time.Duration{
+		// The word of 5 ms is with control at 7, where one was passed on at 2.
+		64: {4 * ms, 24 * ms, 4 * ms},
+		65: {4 * ms, 49 * ms, 44 * ms},
+	} {
+		if got := telling(t, d, workers, 2, at); !slices.Equal(got, want) {
+			t.Errorf("with %d workers dispatches at %v are known after %v, want %v", workers, at, got, want)
+		}
+	}
+	for _, workers := range []int{64, 65} {
+		f := &Fleet{cfg: Config{Delays: d}, workers: make([]*worker, workers)}
+		f.gateways = []*Gateway{{own: make([]book, workers)}}
+		f.books = newBooks(workers, 1)
+		f.speak()
+		var told []time.Duration
+		for n := 0; n < 4; {
+			f.tellBooks(0)
+			e := f.events.pop()
+			if f.now = e.at; e.kind == passNews {
+				told = append(told, f.now)
+				n++
+			}
+			f.word(&e)
+		}
+		if want := []time.Duration{2 * ms, 27 * ms, 52 * ms, 77 * ms}; !slices.Equal(told, want) {
+			t.Errorf("with %d workers predictions are passed on at %v, want %v", workers, told, want)
 		}
 	}
 }
@@ -80,7 +116,7 @@ func TestWordsTakeAsLongAsTheyWereMeasuredLive(t *testing.T) {
 		for now := 0.0; len(at) < 4000; now += rng.ExpFloat64() / live.rate {
 			at = append(at, time.Duration(now*float64(time.Second)))
 		}
-		late := telling(t, d, 2, at)
+		late := telling(t, d, 1, 2, at)
 		slices.Sort(late)
 		got, want := late[len(late)/2], time.Duration(live.median*float64(time.Millisecond))
 		if got < want*3/4 || got > want*5/4 {

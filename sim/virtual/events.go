@@ -19,6 +19,7 @@ const (
 	tellEnds
 	takeBooks
 	hearBooks
+	passNews
 	passBooks
 	giveBooks
 	faultEvent

@@ -21,7 +21,8 @@ type Delays struct {
 	ReportEvery, Report time.Duration
 	// Books is the time from a dispatch until the other gateways know what its gateway has in flight,
 	// if nobody said anything lately. BooksEvery is the least time between two words, of a gateway to
-	// control and of control to all. EndsEvery is how often a gateway says so that dispatches nothing.
+	// control and of control to all, see betweenBooks. EndsEvery is how often a gateway says so that
+	// dispatches nothing.
 	Books, BooksEvery, EndsEvery time.Duration
 	// Event is the time from a block's storing or removal to the gateways'
 	// tables. Prediction is that from a dispatch, if nobody said anything lately: it
@@ -277,7 +278,7 @@ func (f *Fleet) play() error {
 			for _, g := range f.gateways {
 				g.reported(e.worker, e.report)
 			}
-		case tellEnds, takeBooks, hearBooks, passBooks, giveBooks:
+		case tellEnds, takeBooks, hearBooks, passNews, passBooks, giveBooks:
 			f.word(&e)
 		case faultEvent:
 			f.fault(f.cfg.Faults[e.worker])
