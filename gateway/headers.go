@@ -15,8 +15,7 @@ import (
 // headerMap turns net/http's request into the module's view. What only we may
 // set is dropped first, so that no client can speak for the module, and so is
 // what is for this hop alone: by the Connection header, or Upgrade, which without
-// that asks for nothing, and by which the module would take the request for one
-// whose body isn't its own to judge.
+// that asks for nothing.
 func headerMap(r *http.Request) *hostsim.HeaderMap {
 	path := r.RequestURI
 	if !strings.HasPrefix(path, "/") { // a whole URL, as to a forward proxy

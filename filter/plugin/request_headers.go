@@ -36,7 +36,6 @@ type head struct {
 	post          bool
 	json          bool
 	compressed    bool
-	upgrade       bool
 	contentLength int64 // -1 when not stated
 	session       uint64
 	exclude       [2]uint32 // opaque worker names, 0 for none
@@ -61,7 +60,7 @@ func (s *stream) OnHttpRequestHeaders(_ int, endOfStream bool) types.Action {
 
 	reason := body.OK
 	switch {
-	case endOfStream || !h.endpoint.HasBody() || !h.post || h.upgrade || h.contentLength == 0:
+	case endOfStream || !h.endpoint.HasBody() || !h.post || h.contentLength == 0:
 		reason = body.NoBody
 	case h.compressed:
 		reason = body.Compressed
@@ -115,8 +114,6 @@ func (s *stream) readHead() head {
 			}
 		case "content-encoding":
 			h.compressed = len(value) > 0 && !equalFold(value, "identity")
-		case "upgrade":
-			h.upgrade = true
 		case endpointHeader:
 			abi.RemoveHeader(abi.RequestHeaders, endpointHeader)
 		default:

@@ -178,7 +178,8 @@ func (c *control) set(ref uint16, state string) {
 }
 
 // request sends a request. The body is made of system=, user= and turns=, or
-// read from file=, or absent (none); chunk= cuts it, wait keeps its end back.
+// read from file=, or absent (none); chunk= cuts it, wait keeps its end back, later
+// all of it.
 func (s *story) request(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	headers := []string{":method", text(d, "method", "POST"), ":path", text(d, "path", "/v1/chat/completions"), ":authority", "llm"}
@@ -217,7 +218,7 @@ func (s *story) request(d *datadriven.TestData) string {
 	s.p.streams[name] = x
 	x.RequestHeaders(hostsim.NewHeaderMap(headers...), body == nil)
 	switch {
-	case body == nil:
+	case body == nil, d.HasArg("later"):
 	case d.HasArg("wait"):
 		x.sent.Write(body)
 		x.RequestData(body, false)
