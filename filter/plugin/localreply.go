@@ -27,7 +27,7 @@ func (s *stream) refuseNoWorker() types.Action {
 	if s.endpoint.Anthropic() {
 		reply = noWorkerAnthropic
 	}
-	headers := [][2]string{{"content-type", "application/json"}, {"retry-after", s.retryIn(1)}}
+	headers := [][2]string{{"content-type", "application/json"}, {"retry-after", s.retryIn(1)}, {reasonHeader, "no_worker"}}
 	if s.reply(503, "warmpath_no_worker", headers, reply) {
 		return types.ActionPause
 	}
