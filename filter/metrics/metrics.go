@@ -27,6 +27,7 @@ const (
 	MatchedTokens                      // by tier: predicted hit tokens at the chosen worker
 	ConfirmedTokens                    // by tier: cached_tokens as the engine reported them
 	CameTrueTokens                     // by tier: the smaller of predicted and confirmed
+	BelowBlockTokens                   // by tier: tokens known at the chosen worker that are less than a block there
 	NoKey                              // by reason: requests without a usable prefix
 	Decisions                          // by why: what decided
 	Fallback                           // by reason: requests that the proxy's own balancer placed
@@ -191,6 +192,7 @@ var table = [families]struct {
 	MatchedTokens:        {name: "matched_tokens", labels: tiers},
 	ConfirmedTokens:      {name: "confirmed_tokens", labels: tiers},
 	CameTrueTokens:       {name: "came_true_tokens", labels: tiers},
+	BelowBlockTokens:     {name: "below_block_tokens", labels: tiers},
 	NoKey:                {name: "no_key", labels: noKeyReasons()},
 	Decisions:            {name: "decisions", labels: whys()},
 	Fallback:             {name: "fallback", labels: []string{"no_table", "no_pool", "observe", "off", "endpoint_unknown", "endpoint_fallback", "panic", "no_worker"}},

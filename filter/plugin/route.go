@@ -116,7 +116,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 	vm.metrics.Inc(metrics.Decisions, int(d.Why))
 	s.grouped, s.control = pool.View.Pool.Control.Share > 0, d.Control
 	s.countGroup(metrics.GroupDecisions, 1)
-	s.countLookup(d)
+	s.countLookup(d, known)
 
 	var steer bool
 	switch {
@@ -183,8 +183,9 @@ func knownAt(best uint16, r *route.Request) (known uint32, ago time.Duration) {
 	return 0, 0
 }
 
-// countLookup counts a request whose prefix was looked up, by prompt length.
-func (s *stream) countLookup(d *route.Decision) {
+// countLookup counts a request whose prefix was looked up, by prompt length. The table knows so
+// many units of it at the chosen worker.
+func (s *stream) countLookup(d *route.Decision, known uint32) {
 	if !s.measured {
 		return
 	}
@@ -193,9 +194,12 @@ func (s *stream) countLookup(d *route.Decision) {
 	m.Add(metrics.LookupTokens, tier, uint64(s.promptTokens))
 	s.countGroup(metrics.GroupLookupTokens, uint64(s.promptTokens))
 	s.countGroup(metrics.GroupMatchedTokens, uint64(d.MatchedTokens))
-	if d.MatchedTokens > 0 {
+	switch {
+	case d.MatchedTokens > 0:
 		m.Inc(metrics.Hits, tier)
 		m.Add(metrics.MatchedTokens, tier, uint64(d.MatchedTokens))
+	case known > 0:
+		m.Add(metrics.BelowBlockTokens, tier, uint64(known)*fingerprint.UnitTokens)
 	}
 }
 

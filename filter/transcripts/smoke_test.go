@@ -38,3 +38,22 @@ func TestFollowUpLandsOnTheSameWorker(t *testing.T) {
 		t.Fatalf("hits: %d", got)
 	}
 }
+
+// Engines share whole blocks, and hybrid models have large ones: what prompts share may be less.
+func TestAPrefixBelowABlockIsNoHitAndCountedApart(t *testing.T) {
+	p := start(t, modules.full, `{}`, 1)
+	for i := range p.control.workers {
+		p.control.workers[i].BlockTokens = 784
+	}
+	p.control.changed()
+	p.advance(time.Second)
+	for range 2 {
+		x := p.send(0, post("/v1/chat/completions"), chat("m", 2000, "hello"), 0)
+		where, _, _ := strings.Cut(x.endpoint(), ",")
+		x.answer(where, 200, 1, "application/json", `{"usage":{"prompt_tokens":500,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}`)
+		p.advance(2 * time.Second)
+	}
+	if hits, below := p.counter("hits.lt1k"), p.counter("below_block_tokens.lt1k"); hits != 0 || below < 400 || below > 512 {
+		t.Errorf("%d hits, %d tokens below a block; want 0, and most of some 500", hits, below)
+	}
+}
