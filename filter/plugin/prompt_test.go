@@ -105,3 +105,38 @@ func TestWhatLiesBeyondTheRingsKeyIsCountedAndJudged(t *testing.T) {
 		t.Errorf("a message that is a number: %v, %d checkpoints", r.Reason, len(r.Checkpoints))
 	}
 }
+
+// A list of prompts is looked up by its first and weighs what all of them do.
+func TestTheLoadOfAListIsThatOfAllItsPrompts(t *testing.T) {
+	const now = 1_700_000_000_000_000_000
+	prompts := func(n int) []byte {
+		raw := `{"model":"m","prompt":["` + strings.Repeat("tell me more ", 400) + `"`
+		for range n - 1 {
+			raw += `,"` + strings.Repeat("about the tide ", 400) + `"`
+		}
+		return []byte(raw + `]}`)
+	}
+	for mode, inspector := range map[string]func(*testing.T) *Inspector{
+		"exact": exactly,
+		"approximate": func(t *testing.T) *Inspector {
+			host := abi.NewFake()
+			host.Clock = now
+			t.Cleanup(abi.UseFake(host))
+			publish(host)
+			return NewInspector("default", 1)
+		},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			i := inspector(t)
+			one := i.Read(prompts(1), body.Completions, "", "", now)
+			key := slices.Clone(one.Checkpoints)
+			three := i.Read(prompts(3), body.Completions, "", "", now)
+			if one.Mode != mode || three.Mode != mode || len(key) == 0 || !slices.Equal(key, three.Checkpoints) {
+				t.Errorf("%s, %s: the key isn't the first prompt's", one.Mode, three.Mode)
+			}
+			if more := three.Tokens - one.Tokens; more < 2*400*15/4-100 || more > 2*400*15/4+100 {
+				t.Errorf("two more prompts of 6,000 bytes weigh %d tokens", more)
+			}
+		})
+	}
+}
