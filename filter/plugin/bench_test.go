@@ -12,8 +12,8 @@ import (
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
-// publish puts a table with 16 workers into a fake host's shared data.
-func publish(host *abi.Fake) {
+// publish puts a table with 16 workers into a fake host's shared data, and a policy.
+func publish(host *abi.Fake, policy ...string) {
 	keys := wire.NewKeys("default")
 	var roster, loads []byte
 	for ref := range uint16(16) {
@@ -23,7 +23,8 @@ func publish(host *abi.Fake) {
 	set := func(key string, value []byte) { host.Shared[key] = abi.FakeShared{Value: value, CAS: 1} }
 	set(keys.Roster(), roster)
 	set(keys.Loads(), loads)
-	set(keys.Policy(), []byte(`{"pools":[{"name":"default","models":["*"]}]}`))
+	policy = append(policy, `{"pools":[{"name":"default","models":["*"]}]}`)
+	set(keys.Policy(), []byte(policy[0]))
 	set(keys.Meta(), table.AppendMeta(nil, &table.Meta{
 		Bits: 10, Ready: true, Epoch: 1, Version: 1, UpdatedUnixNanos: host.Clock,
 		RosterVersion: 1, LoadsVersion: 1, PolicyVersion: 1,

@@ -21,7 +21,19 @@ import (
 )
 
 // exactly is an inspector whose only pool is in exact mode.
-func exactly(t *testing.T) *Inspector {
+func exactly(t *testing.T) *Inspector { return exactlyBy(t) }
+
+// approximately is one whose pools have no vocabulary.
+func approximately(t *testing.T, policy ...string) *Inspector {
+	t.Helper()
+	host := abi.NewFake()
+	host.Clock = 1_700_000_000_000_000_000
+	t.Cleanup(abi.UseFake(host))
+	publish(host, policy...)
+	return NewInspector("default", 1)
+}
+
+func exactlyBy(t *testing.T, policies ...string) *Inspector {
 	t.Helper()
 	spec := vocabtest.Train(strings.Repeat("tell me more about the tide and the harbour ", 3), pretoken.Qwen2, 40)
 	for i, content := range []string{"<|im_start|>", "<|im_end|>"} {
@@ -45,13 +57,16 @@ func exactly(t *testing.T) *Inspector {
 	}
 	exact := fmt.Sprintf(`[{"pool":"default","vocab":%q,"bytes":%d,"template":"qwen3","engine":"vllm","active":true}]`, name, len(file))
 	host.Shared[keys.Exact()] = abi.FakeShared{Value: []byte(exact), CAS: 1}
-	publish(host)
+	publish(host, policies...)
 	i := NewInspector("default", 1)
 	if !i.LoadVocabularies(host.Clock) {
 		t.Fatalf("no vocabulary: %v", host.Logs)
 	}
 	return i
 }
+
+// inspectors make one by the mode of its pool.
+var inspectors = map[string]func(*testing.T, ...string) *Inspector{"exact": exactlyBy, "approximate": approximately}
 
 func (i *Inspector) chat(messages ...string) Reading {
 	raw := []byte(`{"model":"m","messages":[` + strings.Join(messages, ",") + `]}`)
@@ -116,16 +131,7 @@ func TestTheLoadOfAListIsThatOfAllItsPrompts(t *testing.T) {
 		}
 		return []byte(raw + `]}`)
 	}
-	for mode, inspector := range map[string]func(*testing.T) *Inspector{
-		"exact": exactly,
-		"approximate": func(t *testing.T) *Inspector {
-			host := abi.NewFake()
-			host.Clock = now
-			t.Cleanup(abi.UseFake(host))
-			publish(host)
-			return NewInspector("default", 1)
-		},
-	} {
+	for mode, inspector := range inspectors {
 		t.Run(mode, func(t *testing.T) {
 			i := inspector(t)
 			one := i.Read(prompts(1), body.Completions, "", "", now)
@@ -136,6 +142,43 @@ func TestTheLoadOfAListIsThatOfAllItsPrompts(t *testing.T) {
 			}
 			if more := three.Tokens - one.Tokens; more < 2*400*15/4-100 || more > 2*400*15/4+100 {
 				t.Errorf("two more prompts of 6,000 bytes weigh %d tokens", more)
+			}
+		})
+	}
+}
+
+// What engines keep apart has keys of its own: of adapters, of other weights under an adapter's
+// name, and of salts. The base model's are one, under whatever name.
+func TestKeysAreOfAnAdapterItsWeightsAndTheSalt(t *testing.T) {
+	const now = 1_700_000_000_000_000_000
+	policy := func(generation int) string {
+		return fmt.Sprintf(`{"pools":[{"name":"default","models":["*","m","alias"],"adapters":{"sql":%d,"law":7}}]}`, generation)
+	}
+	for mode, inspector := range inspectors {
+		t.Run(mode, func(t *testing.T) {
+			key := func(generation int, model, salt string) (first uint64) {
+				raw := `{"model":"` + model + `","cache_salt":"` + salt + `","messages":[` + said("user", strings.Repeat("tell me more ", 40)) + `]}`
+				r := inspector(t, policy(generation)).Read([]byte(raw), body.ChatCompletions, "", "", now)
+				if r.Mode != mode || len(r.Checkpoints) == 0 {
+					t.Fatalf("%+v", r)
+				}
+				return r.Checkpoints[0].Fingerprint
+			}
+			seen := map[uint64]string{key(7, "m", ""): "the base model"}
+			for name, k := range map[string]uint64{
+				"an adapter": key(7, "sql", ""), "its next weights": key(8, "sql", ""), "another adapter": key(7, "law", ""), "a salt": key(7, "m", "acme"),
+			} {
+				if other, clash := seen[k]; clash {
+					t.Errorf("%s has the key of %s", name, other)
+				}
+				seen[k] = name
+			}
+			for name, same := range map[string]bool{
+				"an alias": key(7, "m", "") == key(8, "alias", ""), "other weights of another adapter": key(7, "law", "") == key(8, "law", ""),
+			} {
+				if !same {
+					t.Errorf("%s changes the key", name)
+				}
 			}
 		})
 	}
