@@ -28,6 +28,7 @@ type model struct {
 	// doubted: some of its removals may have been missed.
 	doubted  bool
 	unproven []unproven // predictions that wait for a report
+	tidied   int        // of them, after the last tidying
 	// proven are those of them that an answer showed to be held, until when that
 	// is believed.
 	proven map[uint64]time.Time

@@ -193,6 +193,35 @@ func (m *model) awaitReport(path []Checkpoint, due time.Time) {
 			m.unproven = append(m.unproven, unproven{c.Fingerprint, due})
 		}
 	}
+	if len(m.unproven) > 2*m.tidied+tidyFrom {
+		m.tidy()
+	}
+}
+
+// tidyFrom notes may wait before it is looked which are still of use.
+const tidyFrom = 1024
+
+// tidy drops the notes of what was reported meanwhile or is gone, and of several
+// of one checkpoint all but the first that is due. Without, what waits would grow
+// with the traffic of two minutes and not with what is held, which has a bound.
+func (m *model) tidy() {
+	kept := m.unproven[:0]
+	at := make(map[uint64]int)
+	for _, u := range m.unproven {
+		id, ok := m.at[u.fingerprint]
+		if !ok || m.node(id).reported {
+			continue
+		}
+		if i, twice := at[u.fingerprint]; twice {
+			if u.due.Before(kept[i].due) {
+				kept[i].due = u.due
+			}
+			continue
+		}
+		at[u.fingerprint] = len(kept)
+		kept = append(kept, u)
+	}
+	m.unproven, m.tidied = kept, len(kept)
 }
 
 // proven gives what an answer showed to be held the time of what was believed

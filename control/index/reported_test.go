@@ -2,6 +2,7 @@ package index
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -213,5 +214,44 @@ func TestRequestsPredictNothingOfAWorkerThatSpreadsThem(t *testing.T) {
 	ask(5, 128)
 	if !holds(x, 12) {
 		t.Error("it is spread no longer, and nothing is predicted")
+	}
+}
+
+// What waits for reports is bounded by what is held, whatever the traffic: of new prompts that push
+// each other out, of one that is asked for again and again, and of those that were reported long ago.
+func TestWhatWaitsForReportsReachesAPlateau(t *testing.T) {
+	for name, c := range map[string]struct{ unique, reported bool }{
+		"unique prompts": {unique: true}, "one prompt": {}, "reported at once": {unique: true, reported: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := New(Config{MaxBytes: 200 << 10, MaxPendingBytes: 64 << 10})
+			x.AddWorker(WorkerSpec{Ref: 1, Pool: "p", CapacityTokens: 1 << 30, BlockTokens: 16})
+			x.Reporting(1, true, epoch)
+			rng := rand.New(rand.NewPCG(1, 2))
+			var path []Checkpoint
+			most := 0
+			for i := range 5000 {
+				if i == 0 || c.unique {
+					path = make([]Checkpoint, 40)
+					for j := range path {
+						path[j] = Checkpoint{Fingerprint: rng.Uint64() | 1, End: uint32(j+1) * 4}
+					}
+				}
+				x.Dispatch(Dispatch{Request: RequestID{1, uint64(i)}, Chosen: 1, PromptUnits: 160, Path: path}, epoch)
+				if c.reported {
+					x.Report(1, path, epoch)
+				}
+				m := x.models[1]
+				most = max(most, len(m.at))
+				if n := len(m.unproven); n > 2*most+tidyFrom+len(path) {
+					t.Fatalf("request %d: %d notes, for at most %d checkpoints", i, n, most)
+				}
+			}
+			x.Tick(epoch.Add(3 * time.Minute))
+			if held := len(x.models[1].at); c.reported == (held == 0) {
+				t.Errorf("%d checkpoints are held after the time for reports", held)
+			}
+			checkModels(t, x)
+		})
 	}
 }
