@@ -164,7 +164,8 @@ type explanation struct {
 	Second        string            `json:"second"`
 	MatchedTokens int               `json:"matched_tokens"`
 	Why           string            `json:"why"`
-	Draws         int               `json:"draws"` // decisions that chosen_share counts
+	Draws         int               `json:"draws"`           // decisions that chosen_share counts
+	Price         *explainedPrice   `json:"price,omitempty"` // rule cost: of a second of prefill
 
 	ramp time.Duration // rule cost: how long a worker is young
 }
@@ -212,14 +213,37 @@ type explainedWorker struct {
 }
 
 type explainedCost struct {
-	PrefillPrice float64 `json:"prefill_price"` // of a second of prefill there: what miss is made of
+	PrefillSeconds float64 `json:"prefill_seconds"`  // of what the cache doesn't save there
+	PrefillPrice   float64 `json:"prefill_price"`    // of each of them
+	HeldUp         float64 `json:"held_up_requests"` // by one of them
 
 	Wait   float64 `json:"wait"`
-	Miss   float64 `json:"miss"`
+	Miss   float64 `json:"miss"` // prefill_seconds x prefill_price, and the four next
 	Decode float64 `json:"decode"`
 	Evict  float64 `json:"evict"`
 	Spread float64 `json:"spread"`
 	Sum    float64 `json:"sum"`
+
+	MissHome    float64         `json:"miss_home,omitempty"`    // for the copy that a home is to get
+	MissSibling float64         `json:"miss_sibling,omitempty"` // for what another worker is just computing
+	MissYoung   float64         `json:"miss_young,omitempty"`   // for a cache that was empty just now
+	MissGone    float64         `json:"miss_gone,omitempty"`    // for a cache that is about to be
+	Young       *explainedYoung `json:"young,omitempty"`        // what miss_young is made of
+}
+
+type explainedYoung struct {
+	Youth          float64 `json:"youth"`           // 1 just now, 0 once ramp_ms are over
+	LaterSeconds   float64 `json:"later_seconds"`   // of the first token than where most of the prompt is held
+	AllowedSeconds float64 `json:"allowed_seconds"` // of these
+	DetourSeconds  float64 `json:"detour_seconds"`  // charged where another young worker is the prefix's own
+}
+
+// explainedPrice is what a second of prefill costs: base, and each for every request that it holds up.
+type explainedPrice struct {
+	Base      float64 `json:"base"`
+	Each      float64 `json:"each"`
+	Memory    float64 `json:"kv_mean"`   // share of KV blocks that requests hold, on average
+	Tightness float64 `json:"tightness"` // how far that raises each from half of decode_weight to 1
 }
 
 type explainedScore struct {
@@ -310,6 +334,9 @@ func explainOnce(cmd *cobra.Command, host *abi.Fake, raw []byte, o *explainOptio
 		Best: f.AddressOf(d.Best), Second: f.AddressOf(d.Second), MatchedTokens: d.MatchedTokens, Why: d.Why.String(),
 		Checkpoints: []explainedPoint{}, Workers: []explainedWorker{},
 	}
+	if p := d.Price; p != (route.Price{}) {
+		e.Price = &explainedPrice{p.Base, p.Each, p.Memory, p.Tight}
+	}
 	if rule == policy.Custom {
 		e.StandIn = policy.Threshold.String()
 	}
@@ -398,7 +425,7 @@ func explainWorker(rule policy.Name, w *route.Worker, c *route.Candidate) explai
 		drawn := t.Seen // the decision is valid until the next one
 		e.Drawn = &drawn
 		if t.Seen {
-			e.Cost = &explainedCost{t.Prefill, t.Wait, t.Miss, t.Decode, t.Evict, t.Spread, t.Cost}
+			e.Cost = explainCost(t)
 		}
 	case policy.Weighted:
 		if t.Seen {
@@ -406,4 +433,16 @@ func explainWorker(rule policy.Name, w *route.Worker, c *route.Candidate) explai
 		}
 	}
 	return e
+}
+
+func explainCost(t *route.Terms) *explainedCost {
+	c := &explainedCost{
+		PrefillSeconds: t.Own, PrefillPrice: t.Prefill, HeldUp: t.HeldUp,
+		Wait: t.Wait, Miss: t.Miss, Decode: t.Decode, Evict: t.Evict, Spread: t.Spread, Sum: t.Cost,
+		MissHome: t.Home, MissSibling: t.Sibling, MissYoung: t.Young, MissGone: t.Gone,
+	}
+	if t.Youth > 0 {
+		c.Young = &explainedYoung{t.Youth, t.Later, t.Allowed, t.Detour}
+	}
+	return c
 }

@@ -12,6 +12,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/warmpath/warmpath/shared/route"
 )
 
 // liveExplanation is what a gateway tells of a request that it has just served: read from
@@ -30,6 +32,8 @@ type liveExplanation struct {
 	Workers       []liveWorker `json:"workers"`      // the chosen one first
 	WorkersMore   int          `json:"workers_more"` // that the gateway didn't list
 	Said          string       `json:"said"`         // the header
+
+	Price *explainedPrice `json:"price,omitempty"` // rule cost: of a second of prefill
 }
 
 type livePoint struct {
@@ -79,12 +83,26 @@ func explainLive(cmd *cobra.Command, raw []byte, gateway, path, session string) 
 func readExplanation(said string) (*liveExplanation, error) {
 	e := &liveExplanation{Said: said, Checkpoints: []livePoint{}, Workers: []liveWorker{}}
 	var bad error
-	number := func(text string) int {
-		n, err := strconv.Atoi(text)
+	fault := func(text string, err error) {
 		if err != nil && bad == nil {
 			bad = fmt.Errorf("read %q in x-warmpath-explain: %w (are gateway and command of one version?)", text, err)
 		}
+	}
+	number := func(text string) int {
+		n, err := strconv.Atoi(text)
+		fault(text, err)
 		return n
+	}
+	price := func() *explainedPrice {
+		if e.Price == nil {
+			e.Price = &explainedPrice{}
+		}
+		return e.Price
+	}
+	part := func(to *float64, text string) {
+		n, err := strconv.ParseFloat(text, 64)
+		fault(text, err)
+		*to = n
 	}
 	for _, field := range strings.Fields(strings.ReplaceAll(said, " more)", "_more)")) { // as in at=64,(12 more),4096
 		if worker, is := strings.CutPrefix(field, "@"); is {
@@ -119,6 +137,14 @@ func readExplanation(said string) (*liveExplanation, error) {
 			e.Group = value
 		case "workers_more":
 			e.WorkersMore = number(value)
+		case "price":
+			part(&price().Base, value)
+		case "each":
+			part(&price().Each, value)
+		case "kv_mean":
+			part(&price().Memory, value)
+		case "tight":
+			part(&price().Tightness, value)
 		}
 	}
 	return e, bad
@@ -158,7 +184,7 @@ func (e *liveExplanation) print(to io.Writer) error {
 	var names []string
 	for _, w := range e.Workers {
 		for _, name := range w.names {
-			if !slices.Contains(names, name) {
+			if !slices.Contains(names, name) && !slices.Contains(specialTerms, name) {
 				names = append(names, name)
 			}
 		}
@@ -182,6 +208,13 @@ func (e *liveExplanation) print(to io.Writer) error {
 		fmt.Fprintf(out, "and %d more\n", e.WorkersMore)
 	}
 	fmt.Fprintf(out, "\nbest    %s, %d of %d prompt tokens expected in its cache\nwhy     %s\n", orDash(e.Best), e.MatchedTokens, e.PromptTokens, orDash(e.Why))
+	if e.Price != nil && len(e.Workers) > 0 && e.Workers[0].Address == e.Best {
+		if cost := e.Workers[0].Terms.cost(); cost != nil {
+			for _, words := range cost.missReasons(e.Price) {
+				fmt.Fprintf(out, "        %s\n", words)
+			}
+		}
+	}
 	if e.Group != "" {
 		fmt.Fprintf(out, "        the session is in the pool's %s group\n", e.Group)
 	}
@@ -204,5 +237,24 @@ func (w *liveWorker) remarks() (all []string) {
 	if w.Home {
 		all = append(all, "home of its hot prefix")
 	}
+	if cost := w.Terms.cost(); cost != nil {
+		all = append(all, cost.special()...)
+	}
 	return all
+}
+
+// specialTerms are told in words: few workers have them.
+var specialTerms = []string{"miss_home", "miss_sibling", "miss_young", "miss_gone", "youth", "later", "allowed", "detour"}
+
+// cost is what a worker costs, nil where its gateway doesn't say what a second of prefill costs there.
+func (t liveTerm) cost() *explainedCost {
+	if t["price"] == 0 {
+		return nil
+	}
+	return explainCost(&route.Terms{
+		Own: t["prefill"], Prefill: t["price"], HeldUp: t["held_up"], Miss: t["miss"], Cost: t["cost"],
+		Wait: t["wait"], Decode: t["decode"], Evict: t["evict"], Spread: t["spread"],
+		Home: t["miss_home"], Sibling: t["miss_sibling"], Young: t["miss_young"], Gone: t["miss_gone"],
+		Youth: t["youth"], Later: t["later"], Allowed: t["allowed"], Detour: t["detour"],
+	})
 }

@@ -120,7 +120,7 @@ func (e *explanation) printWorkers(line func(string, ...any)) {
 	head := "worker\tmatched\tcredited\tload\tkv\tin flight\tuncached\treport\t"
 	switch e.Rule {
 	case "cost":
-		head += "wait\tmiss\tdecode\tevict\tspread\t= cost\t"
+		head += "wait\tprefill\tprice\tmiss\tdecode\tevict\tspread\t= cost\t"
 	case "weighted":
 		head += "cached\tqueue\tutil\t= score\t"
 	}
@@ -137,11 +137,11 @@ func (e *explanation) printWorkers(line func(string, ...any)) {
 		row := fmt.Sprintf("%s\t%d\t%d\t%.3f\t%.2f\t%d\t%d\t%s\t", w.Address, w.MatchedTokens, w.CreditedTokens, w.Load, w.Watermark, w.InFlight, w.UncachedTokens, age)
 		switch c, s := w.Cost, w.Score; {
 		case c != nil:
-			row += fmt.Sprintf("%.4f\t%.4f\t%.4f\t%.4f\t%+.4f\t%.4f\t", c.Wait, c.Miss, c.Decode, c.Evict, c.Spread, c.Sum)
+			row += fmt.Sprintf("%.4f\t%.4f\tx %.2f\t%.4f\t%.4f\t%.4f\t%+.4f\t%.4f\t", c.Wait, c.PrefillSeconds, c.PrefillPrice, c.Miss, c.Decode, c.Evict, c.Spread, c.Sum)
 		case s != nil:
 			row += fmt.Sprintf("%.3f\t%.3f\t%.3f\t%+.3f\t", s.CachedShare, s.Queue, s.Utilization, s.Sum)
 		case e.Rule == "cost":
-			row += "\t\t\t\t\t\t"
+			row += strings.Repeat("\t", 8)
 		case e.Rule == "weighted":
 			row += "\t\t\t\t"
 		}
@@ -154,7 +154,7 @@ func (e *explanation) printWorkers(line func(string, ...any)) {
 	line("matched, credited, uncached: tokens; credited is after trust; uncached are those waiting there; kv: share of the blocks of running requests; report: its age")
 	switch e.Rule {
 	case "cost":
-		line("cost, in seconds: wait for the prefill ahead and for room in memory, miss for its own uncached tokens, decode, evict for what it pushes out, spread for the work that the worker has had lately")
+		line("cost, in seconds: wait for the prefill ahead and for room in memory, miss for its own uncached tokens (prefill x price, but where the line says otherwise), decode, evict for what it pushes out, spread for the work that the worker has had lately")
 	case "weighted":
 		line("score: cache_weight x cached share - (queue + 0.3 x utilisation)")
 	}
@@ -176,6 +176,9 @@ func (e *explanation) remarks(w *explainedWorker) (all []string) {
 	}
 	if young := w.CacheSeconds > 0 && w.CacheSeconds < e.ramp.Seconds(); young && e.Rule == "cost" {
 		all = append(all, fmt.Sprintf("its cache was empty %.1f s ago, so it is priced by the time to the first token and by its requests", w.CacheSeconds))
+	}
+	if w.Cost != nil {
+		all = append(all, w.Cost.special()...)
 	}
 	return all
 }

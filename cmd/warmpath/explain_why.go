@@ -75,13 +75,53 @@ func (c *explainedCost) against(other *explainedCost) string {
 	slices.SortStableFunc(parts, func(a, b costPart) int { return cmp.Compare(math.Abs(b.seconds), math.Abs(a.seconds)) })
 	words := make([]string, len(parts))
 	for i, p := range parts {
-		how := "more"
-		if p.seconds < 0 {
-			how = "less"
-		}
-		words[i] = fmt.Sprintf("%.4f s %s for %s (%s)", math.Abs(p.seconds), how, p.of, p.name)
+		words[i] = fmt.Sprintf("%s for %s (%s)", moreOrLess(p.seconds), p.of, p.name)
 	}
 	return strings.Join(words, ", ")
+}
+
+// missReasons say how the price of its uncached tokens came about.
+func (c *explainedCost) missReasons(p *explainedPrice) []string {
+	rest := c.Miss - c.PrefillSeconds*c.PrefillPrice
+	otherwise := ""
+	if math.Abs(rest) >= shownDifference {
+		otherwise = fmt.Sprintf(", and %s as the worker's line says", moreOrLess(rest))
+	}
+	each := "half of decode_weight"
+	if p.Tightness > 0 {
+		each = fmt.Sprintf("half of decode_weight and %.0f %% of the way from there to 1, as requests hold %.0f %% of the pool's memory", 100*p.Tightness, 100*p.Memory)
+	}
+	return []string{
+		fmt.Sprintf("miss there: %.4f s of prefill at %.2f a second%s", c.PrefillSeconds, c.PrefillPrice, otherwise),
+		fmt.Sprintf("a second of prefill: %.2f (itself and miss_weight), and %.3f (%s) for each of %.1f requests that it holds up, the pool's mean at most", p.Base, p.Each, each, c.HeldUp),
+	}
+}
+
+// special says what makes miss another than the price of prefill.
+func (c *explainedCost) special() (all []string) {
+	add := func(seconds float64, format string, args ...any) {
+		if math.Abs(seconds) >= shownDifference {
+			all = append(all, fmt.Sprintf("miss %s ", moreOrLess(seconds))+fmt.Sprintf(format, args...))
+		}
+	}
+	add(c.MissHome, "as others will use the copy that it is to get")
+	add(c.MissSibling, "as a worker is just computing what it lacks, and not all should wait for that one")
+	if y := c.Young; y != nil {
+		detour := ""
+		if y.DetourSeconds > 0 {
+			detour = fmt.Sprintf(", and %.4f s for not being the prefix's own young worker", y.DetourSeconds)
+		}
+		add(c.MissYoung, "(%.0f %% young) as the first token comes %.4f s later than where most is held, of %.4f s allowed%s", 100*y.Youth, y.LaterSeconds, y.AllowedSeconds, detour)
+	}
+	add(c.MissGone, "as it is about to lose its cache")
+	return all
+}
+
+func moreOrLess(seconds float64) string {
+	if seconds < 0 {
+		return fmt.Sprintf("%.4f s less", -seconds)
+	}
+	return fmt.Sprintf("%.4f s more", seconds)
 }
 
 // worker returns that with an address, nil for none.
@@ -104,8 +144,10 @@ func (e *explanation) printReasons(line func(string, ...any)) {
 	if second != nil && second.Cost != nil {
 		line("        %.4f s against %.4f s at the second: %s", best.Cost.Sum, second.Cost.Sum, best.Cost.against(second.Cost))
 	}
-	if p := best.Cost.PrefillPrice; p > 0 {
-		line("        a second of prefill counts %.1f s there: more the more requests it holds up, and where the pool's memory is short", p)
+	if e.Price != nil {
+		for _, words := range best.Cost.missReasons(e.Price) {
+			line("        %s", words)
+		}
 	}
 	for i := range e.Workers {
 		if w := &e.Workers[i]; w.Cost != nil && w.Drawn != nil && !*w.Drawn && w.LeftOut == "" && w.Cost.Sum < best.Cost.Sum-shownDifference {

@@ -75,10 +75,16 @@ func (s *stream) keepExplanation(pool *fleet.Pool, p *prompt) {
 const explainedWorkers = 16
 
 // appendWorkers appends what a decision saw of the workers and made of it, the best and the second
-// first, each as one field:
+// first, each as one field; by rule cost after what a second of prefill costs:
 //
-//	@10.0.0.1:9000;matched=640;credited=640;load=0.0800;kv=0.0200;n=3;uncached=512;age=120ms;wait=0.0512;miss=0.0688;decode=0.0100;evict=0.0000;spread=-0.0200;cost=0.1100
+//	price=4.0000 each=0.0650 kv_mean=0.0300 tight=0.0000 @10.0.0.1:9000;matched=640;credited=640;load=0.0800;kv=0.0200;n=3;uncached=512;age=120ms;wait=0.0512;prefill=0.0172;price=4.0650;held_up=1.0000;miss=0.0699;decode=0.0100;evict=0.0000;spread=-0.0200;cost=0.1111
 func appendWorkers(b []byte, f *fleet.Fleet, d *route.Decision, rule policy.Name) []byte {
+	if rule == policy.Cost {
+		b = appendPart(b, " price", d.Price.Base)
+		b = appendPart(b, " each", d.Price.Each)
+		b = appendPart(b, " kv_mean", d.Price.Memory)
+		b = appendPart(b, " tight", d.Price.Tight)
+	}
 	listed := 0
 	for pass := range 3 {
 		for i := range d.Candidates {
@@ -108,8 +114,11 @@ func appendWorker(b []byte, c *route.Candidate, rule policy.Name) []byte {
 	whole := func(name string, n int) {
 		b = strconv.AppendInt(append(append(append(b, ';'), name...), '='), int64(n), 10)
 	}
-	part := func(name string, x float64) {
-		b = strconv.AppendFloat(append(append(append(b, ';'), name...), '='), x, 'f', 4, 64)
+	part := func(name string, x float64) { b = appendPart(append(b, ';'), name, x) }
+	some := func(name string, x float64) {
+		if x != 0 {
+			part(name, x)
+		}
 	}
 	if c.Left != route.LeftNot {
 		b = append(append(b, ";left="...), c.Left.String()...)
@@ -138,6 +147,19 @@ func appendWorker(b []byte, c *route.Candidate, rule policy.Name) []byte {
 		b = append(b, ";not_drawn"...)
 	case rule == policy.Cost:
 		part("wait", t.Wait)
+		part("prefill", t.Own)
+		part("price", t.Prefill)
+		part("held_up", t.HeldUp)
+		some("miss_home", t.Home)
+		some("miss_sibling", t.Sibling)
+		some("miss_young", t.Young)
+		some("miss_gone", t.Gone)
+		if t.Youth > 0 {
+			part("youth", t.Youth)
+			part("later", t.Later)
+			part("allowed", t.Allowed)
+			some("detour", t.Detour)
+		}
 		part("miss", t.Miss)
 		part("decode", t.Decode)
 		part("evict", t.Evict)
@@ -152,6 +174,10 @@ func appendWorker(b []byte, c *route.Candidate, rule policy.Name) []byte {
 		part("score", t.Sum)
 	}
 	return b
+}
+
+func appendPart(b []byte, name string, x float64) []byte {
+	return strconv.AppendFloat(append(append(b, name...), '='), x, 'f', 4, 64)
 }
 
 // tellExplanation puts it on the response, with the choice that followed.

@@ -64,7 +64,17 @@ func TestAResponseTellsWhatItsGatewayKnewOfEveryWorker(t *testing.T) {
 		if math.Abs(sum-w["cost"]) > 0.0004 {
 			t.Errorf("%s: the terms' sum is %v, the cost %v", address, sum, w["cost"])
 		}
+		if miss := w["prefill"]*w["price"] + w["miss_sibling"]; w["miss"] == 0 || math.Abs(miss-w["miss"]) > 0.001 {
+			t.Errorf("%s: the parts of its miss add up to %v: %v", address, miss, w)
+		}
 		least = min(least, w["cost"])
+	}
+	said := second.out.Response.Value("x-warmpath-explain")
+	if w := terms[order[0]]; w["price"] < 4 || !strings.Contains(said, " price=4.0000 each=0.0650 kv_mean=") || !strings.Contains(said, " tight=0.0000 @"+order[0]) {
+		t.Errorf("what a second of prefill costs isn't told: %s", said)
+	}
+	if w := terms[order[1]]; w["miss_sibling"] >= 0 {
+		t.Errorf("that the first is just computing the same makes a copy no cheaper: %s", said)
 	}
 	if got := terms[order[0]]["cost"]; got > least+0.001 {
 		t.Errorf("the chosen one costs %v, another %v", got, least)

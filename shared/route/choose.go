@@ -74,6 +74,7 @@ type chooser struct {
 	young    float64 // share of the pool that is young
 	meanRate float64 // tokens/s
 	requests float64 // of a worker, on average
+	memory   float64 // share of KV blocks that requests hold, on average
 	heldUp   float64 // what a second of prefill counts to each of a worker's requests
 	// sorted: the workers come by ref. indexed: d.index has been looked after.
 	sorted, indexed bool

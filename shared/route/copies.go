@@ -27,26 +27,35 @@ const youngPrice = 4
 // isn't the prefix's own dearer.
 const youngPull = 5
 
-// miss is the price of own seconds of prefill behind wait seconds of others'. A home pays homePrice
-// for the copy that it is to get, which others will use. A young worker has room for copies, so what
-// counts there is by how much later the first token comes for not going where most of the prompt is
+// miss is the price of own seconds of prefill at worker i, behind those that wait there. A home pays
+// homePrice for the copy that it is to get, which others will use. A young worker has room for copies, so
+// what counts there is by how much later the first token comes for not going where most of the prompt is
 // held: less than is allowed is nearly free, more is as good as refused, so that a young worker gets
 // what it answers soon, and no queue. What nobody holds has to be computed wherever it goes, and costs
 // the same everywhere. RampFirst is allowed, and up to twice as much the more of the pool is young: of
 // few, each is called by more of the traffic, and less is gained by filling them. Where half of the pool
 // are homes a young one gets its copy as any home does: without, a worker that comes to a fleet in which
 // all share a long system prompt has nothing to do until its youth is over. With fewer homes there is
-// other work. What a worker computes that is about to lose its cache has to be computed once more.
-func (c *chooser) miss(i int, wait, own, rate float64) float64 {
+// other work. What a worker computes that is about to lose its cache has to be computed once more. If t
+// isn't nil, it is told of each.
+func (c *chooser) miss(i int, own, rate float64, t *Terms) float64 {
 	s := &c.d.seen[i]
 	price := s.prefill * own
 	hot, lacks := min(c.hot, c.req.PromptTokens), 0.0 // of a home: tokens of its copy
 	if s.home {
 		lacks = float64(max(0, hot-s.credited))
-		price -= (s.prefill - homePrice) * lacks / rate
+		less := (s.prefill - homePrice) * lacks / rate
+		price -= less
+		if t != nil {
+			t.Home = -less
+		}
 	}
 	if c.pending > s.credited && !s.home {
-		price -= (1 - siblingShare) * (s.prefill - 1) * float64(c.pending-s.credited) / rate
+		less := (1 - siblingShare) * (s.prefill - 1) * float64(c.pending-s.credited) / rate
+		price -= less
+		if t != nil {
+			t.Sibling = -less
+		}
 	}
 	if s.youth > 0 {
 		known, copied := c.top, 0.0
@@ -55,11 +64,19 @@ func (c *chooser) miss(i int, wait, own, rate float64) float64 {
 		}
 		anyway := float64(max(0, c.req.PromptTokens-known)) / rate
 		allowed := c.rule.RampFirst.Seconds() * (1 + c.young)
-		later := wait + own - anyway - copied
-		price += s.youth * (s.prefill*anyway + homePrice*copied + youngPrice*allowed*wall(later/allowed) + s.detour - wait - price)
+		later := s.wait + own - anyway - copied
+		more := s.youth * (s.prefill*anyway + homePrice*copied + youngPrice*allowed*wall(later/allowed) + s.detour - s.wait - price)
+		price += more
+		if t != nil {
+			t.Young, t.Youth, t.Later, t.Allowed, t.Detour = more, s.youth, later, allowed, s.detour
+		}
 	}
 	if left := c.view.Workers[i].EvictFor - c.elapsed; left > 0 && left < evictNotice {
-		price += min(max(c.view.Workers[i].EvictShare, 0), 1) * s.prefill * own
+		more := min(max(c.view.Workers[i].EvictShare, 0), 1) * s.prefill * own
+		price += more
+		if t != nil {
+			t.Gone = more
+		}
 	}
 	return price
 }

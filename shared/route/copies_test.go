@@ -51,6 +51,39 @@ func TestAHomePaysHalfForTheCopyThatItIsToGet(t *testing.T) {
 	}
 }
 
+// An explanation tells all that a miss is made of: whoever reads it can add it up.
+func TestAMissIsTheSumOfItsParts(t *testing.T) {
+	v := priced(5)
+	tight(v, 0.85*0.98, 20) // half way
+	v.worker(1).UncachedTokens = 0
+	v.worker(2).CacheAge = time.Second
+	v.worker(3).EvictShare, v.worker(3).EvictFor = 0.5, time.Second
+	req := spoken(1024, 2048, 4000)
+	req.Matches = []table.Match{holds(1, 2048)}
+	v.Homes = []Home{{Fingerprint: 1, Units: 64, Refs: []uint16{5}}}
+	req.AddSent([]Sent{{Ref: 1, Units: 128, Ready: time.Second}})
+	d := choose(req, v)
+	for i, c := range d.Candidates {
+		x := c.Terms
+		if sum := x.Own*x.Prefill + x.Home + x.Sibling + x.Young + x.Gone; math.Abs(sum-x.Miss) > 1e-9 {
+			t.Errorf("worker %d: the parts add up to %v: %+v", i+1, sum, x)
+		}
+		if price := d.Price.Base + d.Price.Each*x.HeldUp; math.Abs(price-x.Prefill) > 1e-9 || x.HeldUp != 20 {
+			t.Errorf("worker %d: %v for %v requests held up, want %v: %+v", i+1, price, x.HeldUp, x.Prefill, d.Price)
+		}
+		if x.Home != 0 != (c.Ref == 5) || x.Young != 0 != (c.Ref == 2) || x.Gone != 0 != (c.Ref == 3) || x.Sibling != 0 != (c.Ref == 2 || c.Ref == 3 || c.Ref == 4) {
+			t.Errorf("worker %d: %+v", i+1, x)
+		}
+	}
+	if p := d.Price; p.Base != 4 || math.Abs(p.Tight-0.5) > 1e-6 || math.Abs(p.Memory-0.85*0.98) > 1e-6 || math.Abs(p.Each-(0.065+0.5*0.935)) > 1e-6 {
+		t.Errorf("%+v", p)
+	}
+	v.Pool.Policy.Name = policy.LeastLoad
+	if Choose(req, v, 0, NewRand(1), &d); d.Price != (Price{}) {
+		t.Errorf("another rule: %+v", d.Price)
+	}
+}
+
 func TestHomesAreAlwaysLookedAt(t *testing.T) {
 	v := priced(40)
 	v.Pool.Policy.Sample = 0.01

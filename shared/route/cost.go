@@ -27,11 +27,11 @@ func (c *chooser) cost() (int, Why) {
 	if !c.priced { // else the second choice
 		c.priced = true
 		c.hot = c.markHomes()
-		var recent, use float64
-		c.meanRate, recent, use = c.meanWork()
+		var recent float64
+		c.meanRate, recent, c.memory = c.meanWork()
 		c.requests, _ = c.meanRequests()
 		c.heldUp = heldUp * c.rule.DecodeWeight
-		c.heldUp += c.tightness(use) * max(0, 1-c.heldUp)
+		c.heldUp += c.tightness() * max(0, 1-c.heldUp)
 		c.markYoung()
 		c.draw()
 		c.price(recent)
@@ -119,7 +119,7 @@ func (c *chooser) price(meanRecent float64) {
 		s.prefill = c.prefillPrice(s.requests)
 		s.miss = s.prefill * own
 		if s.home || s.youth > 0 || w.EvictFor > 0 || c.pending > s.credited {
-			s.miss = c.miss(int(i), s.wait, own, rate)
+			s.miss = c.miss(int(i), own, rate, nil)
 		}
 		s.decode = decode * (token + step + harm)
 		s.spread = 0
@@ -165,8 +165,11 @@ func (c *chooser) roomIn(w *Worker, requests int, token float64) float64 {
 // would be drawn to the workers with fewer. Nor does an idle worker pay for what decodes elsewhere:
 // where nobody makes homes, one that lacks a prefix of all would stay idle.
 func (c *chooser) prefillPrice(requests int) float64 {
-	return 1 + c.rule.MissWeight + c.heldUp*min(float64(requests), c.requests)
+	return 1 + c.rule.MissWeight + c.heldUp*c.held(requests)
 }
+
+// held is how many requests a second of prefill is taken to hold up at a worker with so many.
+func (c *chooser) held(requests int) float64 { return min(float64(requests), c.requests) }
 
 // heldUp is the share of the requests at a worker to which a second of prefill there counts as a
 // second of decoding: not to those that wait for their own, nor to those about to end. At 1 a
@@ -188,8 +191,8 @@ const tightFrom = 0.7
 // where all are short nobody gains by moving, and near the edge which worker is fuller says little.
 // For the same reason a worker at the watermark isn't left out, as by other rules: what a request waits
 // there is priced (roomIn), and elsewhere its whole prompt is computed (docs/experiments.md).
-func (c *chooser) tightness(use float64) float64 {
-	return min(1, max(0, (use/c.rule.Watermark-tightFrom)/(1-tightFrom)))
+func (c *chooser) tightness() float64 {
+	return min(1, max(0, (c.memory/c.rule.Watermark-tightFrom)/(1-tightFrom)))
 }
 
 // addEviction completes a candidate's price, which only rises by it.
@@ -203,13 +206,18 @@ func (c *chooser) addEviction(i int) {
 	if pushed <= 0 {
 		return
 	}
-	rate := w.PrefillRate
-	if !(rate > 0) {
-		rate = c.meanRate
-	}
+	rate := c.rateOf(i)
 	age := w.TailAge + max(0, s.age) // it has aged since the report
 	s.evict = c.rule.EvictWeight * pushed / rate * math.Exp(-float64(age)/float64(max(c.rule.TailDecay, time.Millisecond)))
 	s.value = s.wait + s.miss + s.decode + s.evict + s.spread
+}
+
+// rateOf is how many tokens of prompts worker i computes in a second.
+func (c *chooser) rateOf(i int) float64 {
+	if rate := c.view.Workers[i].PrefillRate; rate > 0 {
+		return rate
+	}
+	return c.meanRate
 }
 
 // meanWork is the mean of the known prefill rates, of the recent work, and of the share of KV blocks

@@ -218,10 +218,11 @@ func (p *plain) terms(w *Worker) Terms {
 		rate = w.PrefillRate
 	}
 	uncached := float64(max(0, p.req.PromptTokens-p.credited(w)))
-	t := Terms{Seen: true, Prefill: prefill, Wait: float64(w.UncachedTokens)/rate + p.room(w), Miss: prefill * uncached / rate}
+	t := Terms{Seen: true, Prefill: prefill, Own: uncached / rate, HeldUp: min(mean, float64(p.requests(w))), Wait: float64(w.UncachedTokens)/rate + p.room(w), Miss: prefill * uncached / rate}
 	if hot, homes := p.hot(); slices.Contains(homes, w.Ref) {
 		lacks := max(0, min(hot, p.req.PromptTokens)-p.credited(w))
-		t.Miss -= (prefill - 0.5) * float64(lacks) / rate
+		t.Home = -(prefill - 0.5) * float64(lacks) / rate
+		t.Miss += t.Home
 	}
 	top := 0
 	for _, o := range able {
@@ -238,9 +239,13 @@ func (p *plain) terms(w *Worker) Terms {
 	share, detour := p.young(w)
 	allowed := (1 + share) * p.rule.RampFirst.Seconds()
 	young := prefill*anyway + 0.5*copied + 4*allowed*math.Pow(later/allowed, 16) + detour - t.Wait
-	t.Miss += p.youth(w) * (young - t.Miss)
+	if t.Youth = p.youth(w); t.Youth > 0 {
+		t.Later, t.Allowed, t.Detour, t.Young = later, allowed, detour, t.Youth*(young-t.Miss)
+	}
+	t.Miss += t.Young
 	if left := w.EvictFor - p.now; left > 0 && left < 10*time.Second {
-		t.Miss += w.EvictShare * prefill * uncached / rate
+		t.Gone = w.EvictShare * prefill * uncached / rate
+		t.Miss += t.Gone
 	}
 	step, others := p.rule.DecodeStep.Seconds(), float64(p.requests(w))
 	t.Decode = p.rule.DecodeWeight * float64(p.rule.OutputTokens) * (max(w.DecodeSeconds, others*step) + step + others*step)
@@ -335,6 +340,10 @@ func TestCostEqualsAPlainImplementation(t *testing.T) {
 			for name, pair := range map[string][2]float64{
 				"prefill": {c.Terms.Prefill, want.Prefill}, "wait": {c.Terms.Wait, want.Wait}, "miss": {c.Terms.Miss, want.Miss}, "decode": {c.Terms.Decode, want.Decode},
 				"evict": {c.Terms.Evict, want.Evict}, "spread": {c.Terms.Spread, want.Spread}, "cost": {c.Terms.Cost, want.Cost},
+				"own": {c.Terms.Own, want.Own}, "held up": {c.Terms.HeldUp, want.HeldUp}, "home": {c.Terms.Home, want.Home},
+				"young": {c.Terms.Young, want.Young}, "gone": {c.Terms.Gone, want.Gone}, "youth": {c.Terms.Youth, want.Youth},
+				"later": {c.Terms.Later, want.Later}, "allowed": {c.Terms.Allowed, want.Allowed}, "detour": {c.Terms.Detour, want.Detour},
+				"each request held up": {c.Terms.Prefill, explained.Price.Base + explained.Price.Each*want.HeldUp},
 			} {
 				if math.Abs(pair[0]-pair[1]) > 1e-9*max(1, math.Abs(pair[1])) {
 					t.Fatalf("worker %d: %s %v, want %v", w.Ref, name, pair[0], pair[1])

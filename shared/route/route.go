@@ -254,13 +254,33 @@ type Candidate struct {
 }
 
 // Terms are the parts of a worker's cost in seconds, or of its score. Seen is false for a worker
-// that was not drawn. Prefill is the price of a second of prefill there, a factor: what Miss is made of.
+// that was not drawn.
 type Terms struct {
 	Seen                                 bool
-	Prefill                              float64
 	Wait, Miss, Decode, Evict, Spread    float64 // cost: Cost is their sum
 	Cost                                 float64
 	CachedShare, Queue, Utilization, Sum float64 // weighted: Sum is the score; custom: Sum alone
+
+	// Miss is Own, the seconds of prefill that the cache doesn't save there, at Prefill each, and the
+	// four parts below. HeldUp is how many requests a second of prefill there is taken to hold up.
+	Own, Prefill, HeldUp float64
+	// Home is for the copy that a home is to get, Sibling for what another worker is just computing,
+	// Young for a cache that was empty just now, Gone for one that is about to be: seconds, and 0 for
+	// what isn't so there.
+	Home, Sibling, Young, Gone float64
+	// Youth is how young it is, 1 just now and 0 once the ramp is over; Later by how many seconds the
+	// first token comes later there than where most of the prompt is held, of Allowed ones; Detour
+	// what it costs that another young worker is the prefix's own.
+	Youth, Later, Allowed, Detour float64
+}
+
+// Price is what a second of prefill costs under the rule cost: Base, and Each for every request that
+// it holds up.
+type Price struct {
+	Base, Each float64
+	// Memory is the share of KV blocks that requests hold, the pool's mean of recent reports. Tight is
+	// how far it raises Each from half of decode_weight (0) to 1.
+	Memory, Tight float64
 }
 
 // Decision is the result. The caller owns it and passes it again and again: its memory is
@@ -282,6 +302,8 @@ type Decision struct {
 	Explain bool
 	// Candidates holds one record per worker in the order of View.Workers, only with Explain.
 	Candidates []Candidate
+	// Price is that of a second of prefill, only with Explain and under the rule cost.
+	Price Price
 
 	facts Facts
 	turns []turn

@@ -249,6 +249,10 @@ func (c *chooser) explain() {
 		})
 	}
 	c.explainSent()
+	c.d.Price = Price{}
+	if c.priced {
+		c.d.Price = Price{Base: 1 + c.rule.MissWeight, Each: c.heldUp, Memory: c.memory, Tight: c.tightness()}
+	}
 }
 
 // terms are the parts of worker i's price or score.
@@ -260,7 +264,11 @@ func (c *chooser) terms(i int) Terms {
 	switch c.name {
 	case policy.Cost:
 		c.addEviction(i)
-		return Terms{Seen: true, Prefill: s.prefill, Wait: s.wait, Miss: s.miss, Decode: s.decode, Evict: s.evict, Spread: s.spread, Cost: s.value}
+		t := Terms{Seen: true, Wait: s.wait, Miss: s.miss, Decode: s.decode, Evict: s.evict, Spread: s.spread, Cost: s.value}
+		rate := c.rateOf(i)
+		t.Own, t.Prefill, t.HeldUp = float64(max(0, c.req.PromptTokens-s.credited))/rate, s.prefill, c.held(s.requests)
+		c.miss(i, t.Own, rate, &t)
+		return t
 	case policy.Weighted:
 		t := Terms{Seen: true, Sum: s.value}
 		t.CachedShare, t.Queue, t.Utilization = c.parts(i)
