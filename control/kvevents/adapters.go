@@ -6,8 +6,7 @@ import (
 )
 
 // adapter is whose cache a prompt is of: its number stands with the prompt's
-// salt, and the numbers go on for as long as the map does. Number 0 is the base
-// model.
+// salt. Number 0 is the base model.
 type adapter struct {
 	name       string
 	generation uint64
@@ -15,7 +14,8 @@ type adapter struct {
 }
 
 const (
-	// maxAdapters bounds what a stream of ever new names may cost.
+	// maxAdapters bounds what a stream of ever new names may cost. Beyond, a new one
+	// takes the number of one that nothing is cached of any more.
 	maxAdapters    = 4096
 	maxAdapterName = 255
 )
@@ -29,10 +29,52 @@ func (m *Map) named(name string) bool {
 	if len(m.adapters) == 0 {
 		m.adapters = append(m.adapters, adapter{current: true})
 	}
-	if name != "" && len(m.adapters) < maxAdapters && len(name) <= maxAdapterName {
-		m.adapters = append(m.adapters, adapter{name, m.generations[name], true})
+	a := adapter{name, m.generations[name], true}
+	switch {
+	case name == "":
+		return true // it has number 0 now
+	case len(name) > maxAdapterName:
+		return false
+	case len(m.adapters) < maxAdapters:
+		m.adapters = append(m.adapters, a)
+	default:
+		number := m.spareNumber()
+		if number == 0 {
+			return false
+		}
+		m.adapters[number] = a
 	}
-	return m.number(name) >= 0
+	return true
+}
+
+// spareNumber is one that no prompt's first block has, 0 when all are taken. All
+// blocks are looked at, so not again before the last look's finds are used up and a
+// first block has gone since. What it finds is nobody's from then on.
+func (m *Map) spareNumber() int {
+	if len(m.spare) == 0 && m.rootsGone != m.lookedAt {
+		m.lookedAt = m.rootsGone
+		var used [maxAdapters]bool
+		for root := range m.roots {
+			for at := m.nodes.at(root).points; at != 0; at = m.points.at(at).next {
+				if p := m.points.at(at); p.salt() {
+					used[p.end&endMask] = true
+				}
+			}
+		}
+		for number := 1; number < maxAdapters; number++ {
+			if !used[number] {
+				m.adapters[number] = adapter{current: true}
+				m.spare = append(m.spare, number)
+			}
+		}
+	}
+	n := len(m.spare)
+	if n == 0 {
+		return 0
+	}
+	number := m.spare[n-1]
+	m.spare = m.spare[:n-1]
+	return number
 }
 
 // number is that of a name in its generation of now, -1 when it has none.

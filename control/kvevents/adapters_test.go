@@ -69,3 +69,78 @@ func TestEverNewNamesOfAdaptersCostLittle(t *testing.T) {
 		t.Error("the base model has no place any more")
 	}
 }
+
+// An engine may load and unload adapters for months: those of which nothing is cached any more
+// make room for new ones, and none is taken for another.
+func TestAdaptersThatHaveGoneMakeRoomForNewOnes(t *testing.T) {
+	held := newLedger()
+	m := NewMap(Config{Pool: "pool"}, held)
+	name := func(i int) string { return fmt.Sprint("adapter-", i) }
+	found := func(adapter string, tokens []uint32) bool {
+		return held.held[gatewayPathOf(adapter, 0, "", tokens)[0].Fingerprint] != 0
+	}
+	remove := func(hash uint64) {
+		m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{hash}, Medium: GPU, Group: -1}}})
+	}
+	var tokens []uint32
+	const loaded, stays = 8, 5 // at a time; one that is never unloaded
+	for i := range 10_000 {
+		tokens = adapterPrompt(m, name(i), uint64(i+1))
+		if gone := i - loaded; gone >= 0 && gone != stays {
+			remove(uint64(gone + 1))
+		}
+	}
+	for i := range 10_000 {
+		if got, want := found(name(i), tokens), i == stays || i >= 10_000-loaded; got != want {
+			t.Fatalf("%s is found %v, want %v", name(i), got, want)
+		}
+	}
+	if c := m.Counts(); c.Untranslated != 0 || c.Held != loaded+1 || len(m.adapters) > maxAdapters || held.bad != "" {
+		t.Errorf("%d adapters, %+v, %s", len(m.adapters), c, held.bad)
+	}
+}
+
+// An adapter that comes back after its number was found spare has another one.
+func TestAnAdapterThatComesBackIsNotTakenForTheOneThatHasItsNumber(t *testing.T) {
+	held := newLedger()
+	m := NewMap(Config{Pool: "pool"}, held)
+	name := func(i int) string { return fmt.Sprint("adapter-", i) }
+	var tokens []uint32
+	next := uint64(1)
+	load := func(i int) {
+		tokens = adapterPrompt(m, name(i), next)
+		next++
+	}
+	found := func(i int) bool {
+		return held.held[gatewayPathOf(name(i), 0, "", tokens)[0].Fingerprint] != 0
+	}
+	for i := range maxAdapters - 1 {
+		load(i)
+	}
+	const gone, back = 4000, 17
+	for i := range gone {
+		m.Apply(&Batch{Events: []Event{{Kind: Removed, Hashes: []uint64{uint64(i + 1)}, Medium: GPU, Group: -1}}})
+	}
+	load(10_000)
+	load(back)
+	for i := range gone - 2 {
+		load(20_000 + i)
+	}
+	if !found(10_000) || !found(back) || !found(20_000) || !found(20_000+gone-3) || m.Counts().Untranslated != 0 {
+		t.Fatalf("%+v", m.Counts())
+	}
+	load(30_000)
+	if found(30_000) || m.Counts().Untranslated != 1 {
+		t.Error("there was room for one more than there are numbers")
+	}
+	m.SetAdapters(map[string]uint64{name(back): 3})
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			held = newLedger()
+			m = reborn(t, m, held)
+		}
+		if found(back) || !found(10_000) || !found(20_000) || !found(20_000+gone-3) || !found(gone+1) {
+			t.Errorf("restarted %v: other weights of one adapter took what another has, or left what it had", restarted)
+		}
+	}
+}

@@ -73,6 +73,9 @@ type Map struct {
 
 	adapters    []adapter
 	generations map[string]uint64 // of adapters, now
+	spare       []int             // numbers that nothing is cached of, as of the last look
+	rootsGone   uint64            // first blocks of prompts that have gone
+	lookedAt    uint64            // rootsGone at the last look for spare numbers
 
 	chain   fingerprint.Chain
 	path    []fingerprint.Checkpoint
@@ -510,6 +513,9 @@ func (m *Map) prune(id uint32) {
 		m.byHash.remove(&m.nodes, n.hash)
 		m.nodes.release(id)
 		m.counts.Gone--
+		if parent == 0 {
+			m.rootsGone++
+		}
 		id = parent
 	}
 }
