@@ -251,6 +251,34 @@ func TestTheLongerOfTwoMarksCounts(t *testing.T) {
 	}
 }
 
+// Under load a worker that died was marked by all gateways, for longer each time.
+func TestTheReturnOfAWorkerEndsItsMarks(t *testing.T) {
+	l := newLive()
+	l.list(t, Spec{Address: one})
+	l.up(one, Load{StartedMillis: 5})
+	ref := l.worker(one).Ref
+	avoided := func() time.Duration { return max(0, l.worker(one).AvoidUntil.Sub(l.now)) }
+	for range 4 {
+		l.f.Mark(ref, MarkFailed, "reset", l.now)
+		l.now = l.now.Add(avoided() - time.Millisecond)
+	}
+	l.f.Mark(ref, MarkFailed, "reset", l.now.Add(time.Millisecond))
+	for range 2 {
+		l.down(one, false) // it hung, and is the same process
+	}
+	if avoided() == 0 || l.worker(one).State != Down {
+		t.Fatalf("avoided for %v, %v", avoided(), l.worker(one).State)
+	}
+	l.up(one, Load{StartedMillis: 5})
+	if w := l.worker(one); avoided() != 0 || w.State != Healthy || w.Ref != ref {
+		t.Errorf("after its return avoided for %v by %q, %v, ref %d of %d", avoided(), w.AvoidWhy, w.State, w.Ref, ref)
+	}
+	l.f.Mark(ref, MarkFailed, "reset", l.now)
+	if avoided() != MarkFailed {
+		t.Errorf("the next mark is %v, want %v as the first", avoided(), MarkFailed)
+	}
+}
+
 func TestADrainLastsUntilLifted(t *testing.T) {
 	l := newLive()
 	l.list(t, Spec{Address: one}, Spec{Address: two, Drain: true})
