@@ -16,6 +16,7 @@ const (
 	reportHeader     = 16
 	dispatchFixed    = reportHeader + 12
 	reportCheckpoint = 12
+	flagCopy         = 1
 	doneBytes        = reportHeader + 28
 )
 
@@ -66,7 +67,7 @@ func ReportID(slot uint16, counter uint64) uint64 { return uint64(slot)<<48 | co
 //	16     4    prompt, units
 //	20     4    match at the chosen worker, units
 //	24     2    n, the number of checkpoints, at most 256
-//	26     2    0
+//	26     2    flags: 1 no client's request, but a copy of a hot prefix that the gateway has made
 //	28     12n  checkpoints: fingerprint u64, end u32 in units, ascending
 //
 // done:
@@ -88,7 +89,10 @@ type Report struct {
 
 	// Dispatch.
 	PromptUnits, MatchedUnits uint32
-	checkpoints               []byte
+	// Copy tells that no client asked: the gateway has made a copy of a hot prefix (a COPIES record), and
+	// the worker has computed all of it. Nobody waited, so it is no demand for the prefix.
+	Copy        bool
+	checkpoints []byte
 
 	// Done.
 	Status          uint16
@@ -127,7 +131,11 @@ func AppendDispatch(b []byte, r *Report, cps []fingerprint.Checkpoint) []byte {
 	b = binary.LittleEndian.AppendUint32(b, r.PromptUnits)
 	b = binary.LittleEndian.AppendUint32(b, r.MatchedUnits)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(cps)))
-	b = append(b, 0, 0)
+	flags := byte(0)
+	if r.Copy {
+		flags = flagCopy
+	}
+	b = append(b, flags, 0)
 	for i := range cps {
 		b = binary.LittleEndian.AppendUint64(b, cps[i].Fingerprint)
 		b = binary.LittleEndian.AppendUint32(b, cps[i].End)
@@ -195,6 +203,7 @@ func decodeReport(r *Report, b []byte) error {
 		}
 		r.PromptUnits = binary.LittleEndian.Uint32(b[16:])
 		r.MatchedUnits = binary.LittleEndian.Uint32(b[20:])
+		r.Copy = b[26]&flagCopy != 0
 		r.checkpoints = b[dispatchFixed:]
 		before := uint32(0)
 		for i := range n {
