@@ -77,7 +77,7 @@ const (
 	CellRaces                          // changes of a cell that another VM was quicker at
 	LeasesInstalled                    // leases that control gave
 	LeasesIgnored                      // and those that came too late
-	RetriesDenied                      // by reason: requests that were not to be tried twice
+	RetriesDenied                      // by reason: requests that were not tried twice
 	Excluded                           // requests whose client named workers to leave out that are there
 	families
 )
@@ -156,6 +156,7 @@ const (
 const (
 	RetryBudgetSpent = iota
 	RetryDangerous   // the prompt broke two workers within a minute
+	RetryByProxy     // the proxy didn't, though it might have
 )
 
 // Refusal is the label of a class and a reason.
@@ -242,7 +243,7 @@ var table = [families]struct {
 	CellRaces:            {name: "cell_races", late: true},
 	LeasesInstalled:      {name: "leases_installed", late: true},
 	LeasesIgnored:        {name: "leases_ignored", late: true},
-	RetriesDenied:        {name: "retries_denied", labels: []string{"budget", "dangerous"}, late: true},
+	RetriesDenied:        {name: "retries_denied", labels: []string{"budget", "dangerous", "proxy"}, late: true},
 	Excluded:             {name: "excluded", late: true},
 }
 

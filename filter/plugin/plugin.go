@@ -163,6 +163,7 @@ type Plugin struct {
 	elsewhere uint64 // of those, answers by another worker
 	misrouted bool   // that was told
 	neverHeld bool   // a hold without a body was told
+	untried   bool   // a refusal without a second try was told
 	bodies    bool   // the proxy shows us the bodies of held requests
 }
 
@@ -235,6 +236,16 @@ func (p *Plugin) warnHold() {
 	abi.Log(abi.LogError, `warmpath: a request was held at its headers and the proxy never delivered its body. `+
 		`With hold=headers the filter needs allow_on_headers_stop_iteration: true (Envoy 1.35 or later); `+
 		`otherwise set hold to "buffer" and add the buffer and header_mutation filters behind this one`)
+}
+
+// warnUntried tells once that the proxy didn't try the second worker.
+func (p *Plugin) warnUntried() {
+	if p.untried {
+		return
+	}
+	p.untried = true
+	abi.Log(abi.LogWarn, "warmpath: a worker refused a request and the proxy did not try the second one: the body is larger than what the proxy keeps for that "+
+		"(request_body_buffer_limit), or the route has no retry_policy for 429 and 503 (told once, counted in warmpath.retries_denied.proxy)")
 }
 
 // countPlacement counts whether the proxy sent a request where it was told,

@@ -41,6 +41,7 @@ func (s *stream) OnHttpResponseHeaders(_ int, endOfStream bool) types.Action {
 	refused := s.status == 429 || s.status == 503
 	if refused {
 		s.forgetSent()
+		s.noteUntried()
 	}
 	if refused && s.served != 0 {
 		f.Avoid(s.served, abi.Now(), s.retryAfter())
@@ -119,6 +120,19 @@ func (s *stream) follow() {
 		s.predictedTokens, s.heldTokens = 0, 0 // nobody predicted anything for this worker
 	}
 	s.moveClaim(s.served)
+}
+
+// noteUntried counts a refusal that the client gets although a second worker was
+// named: the proxy didn't try it, and gives no sign of that.
+func (s *stream) noteUntried() {
+	if s.named == 0 || s.second == 0 || s.single || s.attempts > 1 {
+		return
+	}
+	if _, status := abi.Property(upstreamAttempts, &s.plugin.vm.property); status != abi.OK {
+		return // this host doesn't say
+	}
+	s.plugin.vm.metrics.Inc(metrics.RetriesDenied, metrics.RetryByProxy)
+	s.plugin.warnUntried()
 }
 
 // usageKind tells a stream of events from one JSON answer.

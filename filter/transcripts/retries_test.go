@@ -53,9 +53,22 @@ func TestASpentRetryBudgetTurnsRetriesOff(t *testing.T) {
 			t.Fatal("twenty requests have earned nothing")
 		}
 	}
+	for range 30 { // a refusal isn't laid at the proxy's door
+		x := p.send(0, post("/v1/chat/completions"), chat("m", 1000, fmt.Sprint(p.host.Now())), 0)
+		address, _ := x.choices()
+		if once := x.once(); once {
+			x.answer(address, 503, 1, "application/json", `{}`)
+			break
+		}
+		x.answer(address, 200, 2, "application/json", `{}`)
+		p.advance(20 * time.Millisecond)
+	}
 	p.advance(100 * time.Millisecond)
 	if got := p.counter("retries_denied.budget"); got == 0 {
 		t.Error("nothing is counted")
+	}
+	if refused, proxy := p.counter("refusals"), p.counter("retries_denied.proxy"); refused != 1 || proxy != 0 {
+		t.Errorf("of %d refusals %d are the proxy's doing, want 1 and 0", refused, proxy)
 	}
 	if got := p.counter("reroutes"); got != 10 {
 		t.Errorf("%d re-routes", got)

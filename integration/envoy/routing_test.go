@@ -356,10 +356,33 @@ func refusalIsRerouted(r *rig) {
 			}
 		})
 	}
+	r.tooLargeToRepeat()
 	r.fleet.Record()
 	r.fleet.RefuseFirst(1, 500)
 	a := r.chat(r.t.Context(), talk(799, 3000).ask(), false)
 	if seen := r.fleet.Recorded(); a.status != 500 || len(seen) != 1 {
 		r.t.Errorf("answered once with 500: client got %d after %d attempts, want 500 after 1", a.status, len(seen))
 	}
+}
+
+// tooLargeToRepeat: of a body over request_body_buffer_limit the proxy keeps no copy, so
+// the client gets the first worker's refusal. Only the module's count tells.
+func (r *rig) tooLargeToRepeat() {
+	if r.mode.name == "buffer" {
+		return // it never goes on
+	}
+	body := bytes.Repeat([]byte(" "), 16<<20)
+	copy(body, `{"model":"default","max_tokens":4,"messages":[{"role":"user","content":"big"}]}`)
+	before := r.counters()[metric("retries_denied.proxy")]
+	r.fleet.Record()
+	r.fleet.RefuseFirst(1, 503)
+	a := r.send(r.t.Context(), chatPath, reader(body, false))
+	if seen := r.fleet.Recorded(); a.status != 503 || len(seen) != 1 {
+		r.t.Errorf("16 MiB, refused once: the client got %d (%v) after %d attempts, want 503 after 1", a.status, a.before, len(seen))
+	}
+	r.flushed(func() {
+		if n := r.counters()[metric("retries_denied.proxy")] - before; n != 1 {
+			r.t.Errorf("16 MiB, refused once: retries_denied.proxy rose by %d, want 1", n)
+		}
+	})
 }
