@@ -13,6 +13,9 @@
 // module's done callback runs exactly once; and where the module itself ends, by
 // a trap, its exchanges go on without it.
 //
+// The module's own calls (calls.go) go to the clusters of Config and to the
+// workers, for which every pool is a cluster "pool-<name>", as in examples/envoy.
+//
 // Framing, TLS, HTTP/2, upgrades and the removal of hop-by-hop fields are
 // net/http's. What is added here are limits on silence and on what is kept
 // (Config), and an order for the end (serve.go).

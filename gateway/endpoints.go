@@ -97,14 +97,7 @@ func (e *Endpoints) choose(wanted []string, pool string, tried []string) (to end
 			return endpoint{scheme, w}, false
 		}
 	}
-	list := set.pools[pool]
-	switch {
-	case len(list) > 0:
-	case pool == "": // nobody knows which
-		list = set.all
-	default:
-		list = set.pools[""]
-	}
+	list := set.of(pool)
 	turn := e.next.Add(1) // once: others take theirs meanwhile
 	for i := range uint64(len(list)) {
 		if a := list[(turn+i)%uint64(len(list))]; !slices.Contains(tried, a) {
@@ -112,6 +105,19 @@ func (e *Endpoints) choose(wanted []string, pool string, tried []string) (to end
 		}
 	}
 	return endpoint{}, false
+}
+
+// of returns who serves a pool: those that are listed in it, else those that are
+// listed without one; of pool "", which nobody knows, everybody.
+func (s *endpointSet) of(pool string) []string {
+	switch list := s.pools[pool]; {
+	case len(list) > 0:
+		return list
+	case pool == "":
+		return s.all
+	default:
+		return s.pools[""]
+	}
 }
 
 // parseEndpointHeader reads "best,second"; entries that aren't host:port are

@@ -105,8 +105,8 @@ func (g *Gateway) startModule(ctx context.Context) error {
 }
 
 // reachClusters is how the module's calls are made.
-func (g *Gateway) reachClusters() (*hostsim.HTTPDispatcher, error) {
-	calls, err := hostsim.NewHTTPDispatcher(nil, nil)
+func (g *Gateway) reachClusters() (*calls, error) {
+	reach, err := hostsim.NewHTTPDispatcher(nil, nil)
 	for name, urls := range g.cfg.Clusters {
 		var set *replicas.Set
 		if err == nil {
@@ -114,13 +114,13 @@ func (g *Gateway) reachClusters() (*hostsim.HTTPDispatcher, error) {
 		}
 		if err == nil {
 			g.clusters = append(g.clusters, set)
-			err = calls.SetClusterTransport(name, set.URL(), set)
+			err = reach.SetClusterTransport(name, set.URL(), set)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("gateway: clusters: %w", err)
 	}
-	return calls, nil
+	return &calls{HTTPDispatcher: reach, endpoints: g.cfg.Endpoints, transport: g.upstream}, nil
 }
 
 func (g *Gateway) closeModule() {

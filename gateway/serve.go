@@ -53,8 +53,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 	g.drain(data, cut, err == nil)
 	_ = admin.Close()
 	serving.Wait()
+	g.closeModule() // whose calls use them, too
 	g.upstream.CloseIdleConnections()
-	g.closeModule()
 	return err
 }
 

@@ -1,12 +1,13 @@
 // Command guest is the module of the gateway's tests: it holds a request to its
 // body's end and does what the body's first line says ("dest=a,b", "hold",
-// "panic"), so that the proxy is tested apart from routing. The header x-fault
+// "call=cluster endpoint", "panic"), so that the proxy is tested apart from routing. The header x-fault
 // orders a fault in a callback: "trap response_body", "panic done".
 package main
 
 import (
 	"bytes"
 	"encoding/binary"
+	"time"
 
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
@@ -108,6 +109,8 @@ func (s *stream) obey(size int) types.Action {
 	case "once":
 		abi.SetHeader(abi.RequestHeaders, "x-gateway-destination-endpoint", string(arg))
 		abi.SetHeader(abi.RequestHeaders, "x-envoy-max-retries", "0")
+	case "call":
+		return s.call(bytes.Fields(arg))
 	case "hold":
 		return types.ActionPause
 	case "refuse":
@@ -117,6 +120,27 @@ func (s *stream) obey(size int) types.Action {
 		panic("asked for")
 	}
 	return types.ActionContinue
+}
+
+// call asks a worker of a cluster, the one that is given or any, and answers with
+// its status and name.
+func (s *stream) call(args [][]byte) types.Action {
+	headers := [][2]string{
+		{":method", "POST"}, {":path", "/v1/completions"}, {":authority", "guest"},
+		{"authorization", "Bearer key"}, {"x-warmpath-pool", "ours"},
+	}
+	if len(args) > 1 {
+		headers = append(headers, [2]string{"x-gateway-destination-endpoint", string(args[1])})
+	}
+	_, status := abi.HTTPCall(string(args[0]), headers, []byte("sliced"), 5*time.Second, func(int, int, int) {
+		answered, _ := abi.HeaderString(abi.HTTPCallHeaders, ":status")
+		by, _ := abi.HeaderString(abi.HTTPCallHeaders, "x-worker")
+		abi.SendLocalResponse(200, "called", nil, []byte(answered+" "+by), -1)
+	})
+	if status != abi.OK {
+		abi.SendLocalResponse(200, "called", nil, []byte("no call"), -1)
+	}
+	return types.ActionPause
 }
 
 func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
