@@ -81,3 +81,35 @@ func TestAWorkerWithAVocabularyCountsAndCachesItsTokens(t *testing.T) {
 		t.Errorf("%d tokens of the turn before are cached, want %d: %s", cached, want, reply)
 	}
 }
+
+// TestATextsTokensSentInSlicesAreWhatChatsThenFind: as a gateway makes a copy, by requests that ask for
+// one token after the first 64, 128 and so on of a prefix. Each computes what the one before didn't.
+func TestATextsTokensSentInSlicesAreWhatChatsThenFind(t *testing.T) {
+	for _, salt := range []string{"", `,"cache_salt":"s"`} {
+		w := start(t, func(c *Config) { c.Tokenizer = bytesVocabulary(t, "the", " the", "and") })
+		const slice, slices = 64, 5
+		chat := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("the quick and the dead ", 40) + `"}],"max_tokens":1` + salt + `}`
+		_, _, counted := post(t, w, "/tokenize", chat)
+		var ids []string
+		for _, id := range gjson.Get(counted, "tokens").Array() {
+			ids = append(ids, id.Raw)
+		}
+		for k := 1; k <= slices; k++ {
+			before := w.Stats().ComputedTokens
+			status, _, reply := post(t, w, "/v1/completions", `{"model":"m","prompt":[`+strings.Join(ids[:k*slice], ",")+`],"max_tokens":1,"temperature":0`+salt+`}`)
+			usage := gjson.Get(reply, "usage")
+			if status != 200 || usage.Get("prompt_tokens").Int() != int64(k*slice) || usage.Get("completion_tokens").Int() != 1 ||
+				usage.Get("prompt_tokens_details.cached_tokens").Int() != int64((k-1)*slice) {
+				t.Errorf("slice %d%s: %d %s", k, salt, status, reply)
+			}
+			if computed := w.Stats().ComputedTokens - before; computed != slice {
+				t.Errorf("slice %d%s: the engine computed %d tokens, want %d", k, salt, computed, slice)
+			}
+		}
+		_, _, reply := post(t, w, "/v1/chat/completions", chat)
+		usage := gjson.Get(reply, "usage")
+		if usage.Get("prompt_tokens").Int() != int64(len(ids)) || usage.Get("prompt_tokens_details.cached_tokens").Int() != slice*slices {
+			t.Errorf("the chat%s: %s, want %d of %d cached", salt, reply, slice*slices, len(ids))
+		}
+	}
+}
