@@ -53,7 +53,7 @@ func (b *hotBook) plan(now time.Time, workers map[uint8][]homes.Worker, x *index
 			continue
 		}
 		underWay := func(each func(homes.Begins)) { showUnderWay(x, workers[uint8(pool)], each) }
-		for _, h := range p.Plan(now.Sub(b.began), workers[uint8(pool)], underWay, x.Holds) {
+		for _, h := range p.Plan(now.Sub(b.began), workers[uint8(pool)], nil, underWay, x.Holds) {
 			section = wire.AppendHome(section, &wire.Home{Fingerprint: h.Fingerprint, Units: h.Units, Pool: uint8(pool), Bitmap: bitmapOf(h.Homes)})
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // three quarters who has homes keeps them, and who has none gets none.
 func TestHomesStayUntilAPrefixHasCooledBelowHalfAShare(t *testing.T) {
 	const n = 8
-	plan := func(f *traffic) int { return len(f.p.Plan(f.now, workers(n, 20), unknown, nobody)) }
+	plan := func(f *traffic) int { return len(f.p.Plan(f.now, workers(n, 20), nil, unknown, nobody)) }
 	f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 2900, 7: 300}}
 	f.play(6 * time.Second)
 	if plan(f) != 0 {
@@ -55,7 +55,7 @@ func TestAPromptOpensFewCountersAndASharedOneAllAfterSome(t *testing.T) {
 func TestAPrefixGetsHomesThatOtherHotOnesLoadLeast(t *testing.T) {
 	f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 2000, 7: 600, 8: 600}}
 	f.play(6 * time.Second)
-	plan := f.p.Plan(f.now, workers(16, 20), unknown, nobody)
+	plan := f.p.Plan(f.now, workers(16, 20), nil, unknown, nobody)
 	if len(plan) != 2 {
 		t.Fatalf("%d prefixes have homes, want 2", len(plan))
 	}

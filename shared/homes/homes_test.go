@@ -83,14 +83,14 @@ func (f *traffic) play(d time.Duration) {
 func TestAHotPrefixHasHomesWithinTwoSecondsAndLosesThemWhenItCools(t *testing.T) {
 	f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 300}}
 	f.play(20 * time.Second)
-	if plan := f.p.Plan(f.now, workers(16, 20), unknown, nobody); len(plan) != 0 {
+	if plan := f.p.Plan(f.now, workers(16, 20), nil, unknown, nobody); len(plan) != 0 {
 		t.Fatalf("homes for what nobody shares: %+v", plan)
 	}
 	f.rate[7] = 100
 	f.play(500 * time.Millisecond)
-	first := slices.Clone(f.p.Plan(f.now, workers(16, 20), unknown, nobody))
+	first := slices.Clone(f.p.Plan(f.now, workers(16, 20), nil, unknown, nobody))
 	f.play(500 * time.Millisecond)
-	plan := f.p.Plan(f.now, workers(16, 20), unknown, nobody)
+	plan := f.p.Plan(f.now, workers(16, 20), nil, unknown, nobody)
 	if len(first) != 1 || len(plan) != 1 {
 		t.Fatalf("after 0.5 s %+v, after 1 s %+v", first, plan)
 	}
@@ -106,7 +106,7 @@ func TestAHotPrefixHasHomesWithinTwoSecondsAndLosesThemWhenItCools(t *testing.T)
 	}
 	f.rate[7] = 0
 	f.play(8 * time.Second)
-	if plan := f.p.Plan(f.now, workers(16, 20), unknown, nobody); len(plan) != 0 {
+	if plan := f.p.Plan(f.now, workers(16, 20), nil, unknown, nobody); len(plan) != 0 {
 		t.Errorf("cooled for 8 s: %+v", plan)
 	}
 }
@@ -125,7 +125,7 @@ func TestHomesComeNotAndGoWithTheNoise(t *testing.T) {
 		if step%50 != 0 || step < 1000 {
 			continue
 		}
-		plan := p.Plan(now, workers(16, 20), unknown, nobody)
+		plan := p.Plan(now, workers(16, 20), nil, unknown, nobody)
 		if len(plan) != 1 {
 			t.Fatalf("step %d: %+v", step, plan)
 		}
@@ -144,7 +144,7 @@ func TestThoseWithACopyAreHomesFirstThenTheLeastLoaded(t *testing.T) {
 	f.play(20 * time.Second)
 	all := workers(16, 20)
 	all[3].InFlight, all[9].InFlight = 5, 6
-	plan := f.p.Plan(f.now, all, unknown, func(fp uint64, ref uint16) bool { return fp == 7<<32+8 && (ref == 2 || ref == 16) })
+	plan := f.p.Plan(f.now, all, nil, unknown, func(fp uint64, ref uint16) bool { return fp == 7<<32+8 && (ref == 2 || ref == 16) })
 	if len(plan) != 1 || len(plan[0].Homes) != 8 {
 		t.Fatalf("%+v", plan)
 	}
@@ -154,7 +154,7 @@ func TestThoseWithACopyAreHomesFirstThenTheLeastLoaded(t *testing.T) {
 		}
 	}
 	all = slices.Delete(all, 1, 2) // worker 2 is gone
-	if plan := f.p.Plan(f.now, all, unknown, nobody); slices.Contains(plan[0].Homes, 2) || len(plan[0].Homes) != 8 {
+	if plan := f.p.Plan(f.now, all, nil, unknown, nobody); slices.Contains(plan[0].Homes, 2) || len(plan[0].Homes) != 8 {
 		t.Errorf("after worker 2 went: %v", plan[0].Homes)
 	}
 }
@@ -162,14 +162,14 @@ func TestThoseWithACopyAreHomesFirstThenTheLeastLoaded(t *testing.T) {
 func TestAQuietFleetNeedsFewHomes(t *testing.T) {
 	f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 300, 7: 300}}
 	f.play(20 * time.Second)
-	if plan := f.p.Plan(f.now, workers(16, 2), unknown, nobody); len(plan) != 1 || len(plan[0].Homes) != 4 {
+	if plan := f.p.Plan(f.now, workers(16, 2), nil, unknown, nobody); len(plan) != 1 || len(plan[0].Homes) != 4 {
 		t.Errorf("%+v, want a home for every 4 of its 16 requests on their way", plan)
 	}
-	if plan := NewPlanner().Plan(f.now, workers(16, 2), unknown, nobody); plan != nil {
+	if plan := NewPlanner().Plan(f.now, workers(16, 2), nil, unknown, nobody); plan != nil {
 		t.Errorf("without requests: %+v", plan)
 	}
 	f.p.Heat.Add(path(9, 8, 10, 1), f.now+time.Hour)
-	if plan := f.p.Plan(f.now+time.Hour, workers(16, 20), unknown, nobody); plan != nil {
+	if plan := f.p.Plan(f.now+time.Hour, workers(16, 20), nil, unknown, nobody); plan != nil {
 		t.Errorf("one request in an hour: %+v", plan)
 	}
 }
@@ -189,7 +189,7 @@ func TestAPrefixHasHomesForItsOwnRequestsUnderWay(t *testing.T) {
 		f := &traffic{p: NewPlanner(), rate: map[uint64]int{0: 300, 7: 300}}
 		f.play(20 * time.Second)
 		homes := 0
-		for _, x := range f.p.Plan(f.now, workers(16, c.perAll), underWay(c.others, map[uint64]int{hot: c.own}), nobody) {
+		for _, x := range f.p.Plan(f.now, workers(16, c.perAll), nil, underWay(c.others, map[uint64]int{hot: c.own}), nobody) {
 			homes += len(x.Homes)
 		}
 		if homes != c.homes {
@@ -225,7 +225,7 @@ func TestOfNestedPrefixesEachHasHomesForItsOwnRequests(t *testing.T) {
 		}
 		p.Heat.Add(own, now)
 	}
-	plan := p.Plan(now, workers(16, 20), unknown, nobody)
+	plan := p.Plan(now, workers(16, 20), nil, unknown, nobody)
 	if len(plan) != 2 || math.Abs(plan[0].Share-0.5) > 0.02 || math.Abs(plan[1].Share-0.5) > 0.02 {
 		t.Fatalf("%+v", plan)
 	}
@@ -265,7 +265,7 @@ func BenchmarkPlan(b *testing.B) {
 	f.play(4 * time.Second)
 	all := workers(64, 20)
 	for b.Loop() {
-		f.p.Plan(f.now, all, unknown, nobody)
+		f.p.Plan(f.now, all, nil, unknown, nobody)
 	}
 }
 

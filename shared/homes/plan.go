@@ -42,8 +42,11 @@ type Prefix struct {
 	Units       uint32
 	// Share of the pool's recent requests that begin with it and not with a hot prefix beyond it.
 	Share float64
-	// Homes are refs, ascending.
+	// Homes are refs, ascending: of the workers that have a copy, and of those that shall get it by
+	// the first request that is sent to them. There may be none while all copies are being made.
 	Homes []uint16
+	// Copies are those being made in slices, ascending by Ref. Their workers are no homes yet.
+	Copies []Copy
 }
 
 // Planner keeps a pool's plan. Not safe for concurrent use.
@@ -52,10 +55,11 @@ type Planner struct {
 	Heat *Heat
 
 	prefixes []Prefix
+	copies   copyBook
 }
 
 // NewPlanner returns a planner without a plan.
-func NewPlanner() *Planner { return &Planner{Heat: NewHeat()} }
+func NewPlanner() *Planner { return &Planner{Heat: NewHeat(), copies: newCopyBook()} }
 
 // Prefixes is the plan as of the last call of Plan.
 func (p *Planner) Prefixes() []Prefix { return p.prefixes }
@@ -64,7 +68,10 @@ func (p *Planner) Prefixes() []Prefix { return p.prefixes }
 // is valid until the next call. holds tells whether a worker has a copy: those are homes first.
 // underWay shows every request that was dispatched and isn't done, by what it begins with. It need
 // not know all of them: Worker.InFlight tells how many there are, underWay which part is whose.
-func (p *Planner) Plan(now time.Duration, workers []Worker, underWay func(each func(Begins)), holds func(fingerprint uint64, ref uint16) bool) []Prefix {
+//
+// makers are the gateways that make copies in slices, each once; without any, or while slices are
+// left alone, a home's first request makes its copy.
+func (p *Planner) Plan(now time.Duration, workers []Worker, makers []uint64, underWay func(each func(Begins)), holds func(fingerprint uint64, ref uint16) bool) []Prefix {
 	total, n := p.Heat.Requests(now), float64(len(workers))
 	inFlight := 0
 	for _, w := range workers {
@@ -72,6 +79,8 @@ func (p *Planner) Plan(now time.Duration, workers []Worker, underWay func(each f
 	}
 	before := p.prefixes
 	p.prefixes = nil
+	p.copies.begin(now, makers)
+	defer p.copies.end()
 	if len(workers) < 2 {
 		return nil
 	}
@@ -83,17 +92,19 @@ func (p *Planner) Plan(now time.Duration, workers []Worker, underWay func(each f
 		share := x.requests / total
 		want := min(spread*share*n, parts[i]*float64(inFlight)/perHome, n)
 		old := find(before, x.fingerprint)
-		if old != nil && float64(len(old.Homes)) > want && float64(len(old.Homes))*cooled < want {
-			want = float64(len(old.Homes)) // no home comes and goes with the noise
+		if old != nil && old.chosen() > want && old.chosen()*cooled < want {
+			want = old.chosen() // no home comes and goes with the noise
 		}
 		if want <= 1 {
 			continue
 		}
-		homes := choose(int(math.Ceil(want-0.01)), workers, old, load, func(ref uint16) bool { return holds(x.fingerprint, ref) })
+		held := func(ref uint16) bool { return holds(x.fingerprint, ref) }
+		homes := choose(int(math.Ceil(want-0.01)), workers, old, load, held)
 		for _, ref := range homes {
 			load[ref] += x.requests / float64(len(homes))
 		}
-		p.prefixes = append(p.prefixes, Prefix{Fingerprint: x.fingerprint, Units: x.units, Share: share, Homes: homes})
+		homes, copies := p.copies.divide(&x, homes, old, held)
+		p.prefixes = append(p.prefixes, Prefix{Fingerprint: x.fingerprint, Units: x.units, Share: share, Homes: homes, Copies: copies})
 	}
 	return p.prefixes
 }
@@ -155,8 +166,11 @@ func partsOf(list []hot, total float64, underWay func(each func(Begins))) []floa
 	return parts
 }
 
-// choose picks n homes: those it has, then those with a copy, then those that other hot prefixes
-// load least, then those with the fewest requests.
+// chosen is how many workers are its homes or get copies.
+func (x *Prefix) chosen() float64 { return float64(len(x.Homes) + len(x.Copies)) }
+
+// choose picks n homes: those it has, then those whose copies are being made, then those with a copy,
+// then those that other hot prefixes load least, then those with the fewest requests.
 func choose(n int, workers []Worker, old *Prefix, load map[uint16]float64, holds func(ref uint16) bool) []uint16 {
 	type candidate struct {
 		Worker
@@ -164,12 +178,14 @@ func choose(n int, workers []Worker, old *Prefix, load map[uint16]float64, holds
 	}
 	all := make([]candidate, len(workers))
 	for i, w := range workers {
-		all[i] = candidate{w, 2}
+		all[i] = candidate{w, 3}
 		switch {
 		case old != nil && slices.Contains(old.Homes, w.Ref):
 			all[i].rank = 0
-		case holds(w.Ref):
+		case old != nil && slices.ContainsFunc(old.Copies, func(c Copy) bool { return c.Ref == w.Ref }):
 			all[i].rank = 1
+		case holds(w.Ref):
+			all[i].rank = 2
 		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {

@@ -293,7 +293,12 @@ type parameter struct {
 	set  func(p *parser, policy *Policy, at string, v gjson.Result)
 }
 
-const smallest = 1e-6 // the open end of (0, 1]
+const (
+	smallest = 1e-6 // the open end of (0, 1]
+	// A slice below some blocks of an engine is all overhead, one above a step of its batch is cut there.
+	minCopySlice = 256
+	maxCopySlice = 8192
+)
 
 var parameters = []parameter{
 	{"load_limit", []Name{Threshold}, func(p *parser, o *Policy, at string, v gjson.Result) {
@@ -346,6 +351,12 @@ var parameters = []parameter{
 	}},
 	{"ramp_first_ms", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.RampFirst = time.Duration(p.integer(at, v, 1, 60_000)) * time.Millisecond
+	}},
+	{"copy_slice_tokens", []Name{Cost}, func(p *parser, o *Policy, at string, v gjson.Result) {
+		o.CopySlice = p.integer(at, v, 0, maxCopySlice)
+		if o.CopySlice > 0 && o.CopySlice < minCopySlice {
+			p.fail(at, "out of range: "+shorten(v.Raw), "give 0, and a home's first request makes its copy, or an integer from 256 to 8192")
+		}
 	}},
 	{"explore", []Name{Threshold, Cost, Weighted}, func(p *parser, o *Policy, at string, v gjson.Result) {
 		o.Explore = p.number(at, v, 0, 0.5)

@@ -116,6 +116,10 @@ func TestWrongPolicyIsRefusedWithPlaceAndRemedy(t *testing.T) {
 		{pool(`"policy":{"name":"random","load_limit":0.5}`), "pools[1].policy.load_limit", "unknown key", "name, lease_ms"},
 		{pool(`"policy":{"name":"threshold","load_bound":1}`), "pools[1].policy.load_bound", "out of range", "1.01"},
 		{pool(`"policy":{"name":"threshold","virtual_nodes":2000}`), "pools[1].policy.virtual_nodes", "out of range", "1024"},
+		{pool(`"policy":{"copy_slice_tokens":255}`), "pools[1].policy.copy_slice_tokens", "out of range: 255", "give 0"},
+		{pool(`"policy":{"copy_slice_tokens":8193}`), "pools[1].policy.copy_slice_tokens", "out of range: 8193", "8192"},
+		{pool(`"policy":{"copy_slice_tokens":768.5}`), "pools[1].policy.copy_slice_tokens", "not a whole number", "integer"},
+		{pool(`"policy":{"name":"threshold","copy_slice_tokens":768}`), "pools[1].policy.copy_slice_tokens", "unknown key", "load_limit"},
 		{pool(`"policy":{"lease_ms":1}`), "pools[1].policy.lease_ms", "out of range", "1000"},
 		{`{"pools":[{"name":"a","models":["*"]},{"name":"a","index":1,"models":["m"]}]}`, "pools[1].name", "the name of pools[0] again", "unique"},
 		{`{"pools":[{"name":"a","models":["m","m"]}]}`, "pools[0].models[1]", "served by pools[0] already", "once"},
@@ -141,7 +145,7 @@ func TestParametersOfARuleAreTheOnesItUses(t *testing.T) {
 				"load_limit": "0.5", "watermark": "0.5", "load_bound": "2", "holder_bound": "3", "min_match_tokens": "1", "virtual_nodes": "1", "load_decay_ms": "100", "lease_ms": "1000",
 				"miss_weight": "1", "decode_weight": "1", "evict_weight": "1", "tail_decay_ms": "1000", "spread_weight_ms": "7", "sample": "0.25",
 				"output_tokens": "9", "decode_step_us": "9", "cache_weight": "1", "max_queue": "0.5", "queue_breaker": "0.5",
-				"ramp_ms": "0", "ramp_first_ms": "1", "explore": "0.05",
+				"ramp_ms": "0", "ramp_first_ms": "1", "copy_slice_tokens": "0", "explore": "0.05",
 			}[q.name]
 			s, err := Parse([]byte(`{"pools":[{"name":"a","models":["*"],"policy":{"` + q.name + `":` + value + `,"name":"` + name + `"}}]}`))
 			if used != (err == nil) {

@@ -66,6 +66,7 @@ func examples() map[string]string {
 		"load":     dump(AppendLoad(nil, &exampleLoad)),
 		"cache":    dump(AppendCache(nil, &exampleCache)),
 		"home":     dump(AppendHome(nil, &exampleHome)),
+		"copy":     dump(AppendCopy(nil, &exampleCopy)),
 		"set":      dump(AppendSet(nil, 5, []byte{0x18, 0x01})),
 		"gateway":  dump(AppendGateway(nil, &exampleGateway)),
 		"acked":    dump(AppendAcked(nil, exampleAcked)),

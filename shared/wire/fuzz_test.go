@@ -32,6 +32,8 @@ func walk(frame []byte) ([]byte, error) {
 			err = ForEachCache(s.Payload, func(c *Cache) error { out = AppendCache(out, c); return nil })
 		case SectionHomes:
 			err = ForEachHome(s.Payload, func(h *Home) error { out = AppendHome(out, h); return nil })
+		case SectionCopies:
+			err = ForEachCopy(s.Payload, func(c *Copy) error { out = AppendCopy(out, c); return nil })
 		case SectionPuts:
 			err = ForEachPut(s.Payload, func(e *table.Entry) error { out = table.AppendEntry(out, e); return nil })
 		case SectionRemoves:
@@ -123,6 +125,7 @@ func exampleFrame(kind Kind) []byte {
 		b = AppendSection(b, SectionLoads, AppendLoad(nil, &exampleLoad))
 		b = AppendSection(b, SectionCaches, AppendCache(nil, &exampleCache))
 		b = AppendSection(b, SectionHomes, AppendHome(nil, &exampleHome))
+		b = AppendSection(b, SectionCopies, AppendCopy(nil, &exampleCopy))
 		b = AppendSection(b, SectionPolicy, []byte(`{"off":false}`))
 		b = AppendSection(b, SectionPuts, table.AppendEntry(nil, &exampleEntry))
 		b = AppendSection(b, SectionRemoves, AppendRemove(nil, 5))

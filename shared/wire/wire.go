@@ -169,6 +169,8 @@ const (
 	SectionHomes SectionType = 22
 	// SectionOrder is between replicas of control: u64, the order of a batch's reports.
 	SectionOrder SectionType = 23
+
+	SectionCopies SectionType = 24
 )
 
 // Section is one section of a frame.

@@ -28,6 +28,7 @@ var (
 	}
 	exampleCache    = Cache{Ref: 3, FreeTokens: 4096, TailAgeMillis: 42_000, RecentTokens: 90_000, EmptyAgeMillis: 1500}
 	exampleHome     = Home{Fingerprint: 0x1122334455667788, Units: 128, Bitmap: []byte{0x18, 0x01}}
+	exampleCopy     = Copy{Fingerprint: 0x1122334455667788, Units: 128, Ref: 3, Maker: MakerOf(exampleGateway.Name)}
 	exampleRow      = Row{Slot: 2, Nonce: 0xabcdef, TickUnixNanos: 1_800_000_000_000_000_000, ReportSequence: 9}
 	exampleInFlight = InFlight{Ref: 3, Requests: 5, UncachedTokens: 2048}
 	exampleDispatch = Report{Pool: 1, Chosen: 3, ID: ReportID(2, 77), PromptUnits: 40, MatchedUnits: 16}
@@ -517,4 +518,39 @@ func TestHomesSurviveTheTrip(t *testing.T) {
 	long := AppendHome(nil, &exampleHome)
 	long[15] = 0x20
 	wantFault(t, 14, "homes", func() error { return ForEachHome(long, nothing) })
+}
+
+func TestCopiesSurviveTheTrip(t *testing.T) {
+	other := Copy{Fingerprint: 5, Units: 1, Pool: 7, Ref: 65535}
+	b := guard(t, func(b []byte) []byte { return AppendCopy(AppendCopy(b, &exampleCopy), &other) })
+	var got []Copy
+	if err := ForEachCopy(b, func(c *Copy) error { got = append(got, *c); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Copy{exampleCopy, other}, got); diff != "" {
+		t.Error(diff)
+	}
+	nothing := func(*Copy) error { return nil }
+	for n := 1; n < len(b); n++ {
+		if n != copyBytes {
+			wantFault(t, n/copyBytes*copyBytes, "copies", func() error { return ForEachCopy(b[:n], nothing) })
+		}
+	}
+	short := AppendCopy(AppendCopy(nil, &other), &Copy{Ref: 1})
+	wantFault(t, copyBytes+8, "copies", func() error { return ForEachCopy(short, nothing) })
+	nobody := AppendCopy(nil, &Copy{Units: 1})
+	wantFault(t, 14, "copies", func() error { return ForEachCopy(nobody, nothing) })
+}
+
+// A batch cuts a name that is too long, and whoever reads it must name the same maker.
+func TestAMakerIsNamedAsItsBatchesNameTheGateway(t *testing.T) {
+	for _, name := range []string{"g", "gateway-1", strings.Repeat("g", MaxGatewayName), strings.Repeat("g", MaxGatewayName+9)} {
+		told, err := DecodeGateway(AppendGateway(nil, &Gateway{Name: name}))
+		if err != nil || MakerOf(told.Name) != MakerOf(name) {
+			t.Errorf("a name of %d bytes: %v, another maker than %q", len(name), err, told.Name)
+		}
+	}
+	if MakerOf("gateway-1") == MakerOf("gateway-2") {
+		t.Error("two gateways are one maker")
+	}
 }

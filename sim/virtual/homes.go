@@ -22,7 +22,7 @@ func (f *Fleet) plan() {
 		}
 	}
 	var out []route.Home
-	for _, p := range f.planner.Plan(f.now, workers, f.underWay, f.index.holds(f.now, f.generations)) {
+	for _, p := range f.planner.Plan(f.now, workers, nil, f.underWay, f.index.holds(f.now, f.generations)) {
 		out = append(out, route.Home{Fingerprint: p.Fingerprint, Units: p.Units, Refs: slices.Clone(p.Homes)})
 	}
 	f.at(f.now+f.cfg.Delays.Prediction, event{kind: giveHomes, homes: out})
