@@ -26,6 +26,10 @@ func (s *stream) OnHttpResponseHeaders(_ int, endOfStream bool) types.Action {
 	s.bodyEnded = endOfStream
 	if s.gaveUp() {
 		s.attempts = readAttempts(&vm.property)
+		if s.status == 503 {
+			// The proxy doesn't say when to come back.
+			abi.SetHeader(abi.ResponseHeaders, "retry-after", s.retryIn(1))
+		}
 		return types.ActionContinue
 	}
 	if address, status := abi.Property(upstreamAddress, &vm.property); status == abi.OK && len(address) > 0 {

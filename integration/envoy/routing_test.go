@@ -357,9 +357,14 @@ func refusalIsRerouted(r *rig) {
 		})
 	}
 	r.tooLargeToRepeat()
+	r.fleet.BreakFirst(2)
+	a := r.chat(r.t.Context(), talk(798, 3000).ask(), false)
+	if after := a.header.Get("retry-after"); a.status != 503 || after == "" {
+		r.t.Errorf("both workers broke off: the client got %d, retry-after %q, want 503 and some seconds", a.status, after)
+	}
 	r.fleet.Record()
 	r.fleet.RefuseFirst(1, 500)
-	a := r.chat(r.t.Context(), talk(799, 3000).ask(), false)
+	a = r.chat(r.t.Context(), talk(799, 3000).ask(), false)
 	if seen := r.fleet.Recorded(); a.status != 500 || len(seen) != 1 {
 		r.t.Errorf("answered once with 500: client got %d after %d attempts, want 500 after 1", a.status, len(seen))
 	}
