@@ -81,8 +81,10 @@ func TestACopyIsMadeInSlicesBeforeItsWorkerIsAHome(t *testing.T) {
 		t.Errorf("homes %v, want %d and %d", x.Homes, told.Ref, shown.Ref)
 	}
 	// The table often knows before the maker has told.
-	if !f.p.Made(hotFingerprint, shown.Ref, shown.Maker) || !f.p.Made(hotFingerprint, shown.Ref, shown.Maker) {
-		t.Error("a copy that shows already isn't its maker's")
+	for range 2 {
+		if !f.p.Made(hotFingerprint, shown.Ref, shown.Maker) {
+			t.Error("a copy that shows already isn't its maker's")
+		}
 	}
 	if got := f.p.Counts(); got != (Counts{Begun: 15, Made: 2}) {
 		t.Errorf("%+v, want 15 begun and 2 made", got)

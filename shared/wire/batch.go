@@ -3,11 +3,12 @@ package wire
 import "encoding/binary"
 
 const (
-	chunkHeader  = 16
-	sectionChunk = 8 + chunkHeader
-	gatewayFixed = 40
-	ackedBytes   = 24
-	hintsBytes   = 8
+	chunkHeader     = 16
+	sectionChunk    = 8 + chunkHeader
+	flagMakesCopies = 1
+	gatewayFixed    = 40
+	ackedBytes      = 24
+	hintsBytes      = 8
 
 	// MaxGatewayName bounds a gateway's name.
 	MaxGatewayName = 255
@@ -81,7 +82,7 @@ func DecodeReports(b []byte) (slot uint16, c Chunk, reports []byte, err error) {
 //	32     2    live rows: VMs of the gateway
 //	34     4    batches that failed since the last one that arrived
 //	38     1    n, the length of the name, > 0
-//	39     1    0
+//	39     1    flags: 1 it makes the copies that COPIES records give it
 //	40     n    name
 type Gateway struct {
 	Nonce         uint64
@@ -91,6 +92,8 @@ type Gateway struct {
 	LiveRows      uint16
 	FailedBatches uint32
 	Name          string
+	// Copies tells that the gateway knows COPIES and can send requests to workers itself.
+	Copies bool
 }
 
 // AppendGateway appends a GATEWAY payload; a name over MaxGatewayName is cut.
@@ -102,7 +105,11 @@ func AppendGateway(b []byte, g *Gateway) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(g.SentUnixNanos))
 	b = binary.LittleEndian.AppendUint16(b, g.LiveRows)
 	b = binary.LittleEndian.AppendUint32(b, g.FailedBatches)
-	b = append(b, byte(len(name)), 0)
+	flags := byte(0)
+	if g.Copies {
+		flags = flagMakesCopies
+	}
+	b = append(b, byte(len(name)), flags)
 	return append(b, name...)
 }
 
@@ -124,6 +131,7 @@ func DecodeGateway(b []byte) (Gateway, error) {
 		LiveRows:      binary.LittleEndian.Uint16(b[32:]),
 		FailedBatches: binary.LittleEndian.Uint32(b[34:]),
 		Name:          string(b[gatewayFixed:]),
+		Copies:        b[39]&flagMakesCopies != 0,
 	}, nil
 }
 

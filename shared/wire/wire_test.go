@@ -554,3 +554,21 @@ func TestAMakerIsNamedAsItsBatchesNameTheGateway(t *testing.T) {
 		t.Error("two gateways are one maker")
 	}
 }
+
+// Whoever doesn't know COPIES leaves the byte 0, and whoever doesn't know the flag reads the same.
+func TestAGatewayTellsThatItMakesCopies(t *testing.T) {
+	plain, makes := exampleGateway, exampleGateway
+	makes.Copies = true
+	a, b := AppendGateway(nil, &plain), AppendGateway(nil, &makes)
+	for _, c := range []struct {
+		b    []byte
+		want Gateway
+	}{{a, plain}, {b, makes}} {
+		if got, err := DecodeGateway(c.b); err != nil || got != c.want {
+			t.Errorf("%+v, %v, want %+v", got, err, c.want)
+		}
+	}
+	if b[39] = 0; !bytes.Equal(a, b) {
+		t.Error("more than a flag differs")
+	}
+}
