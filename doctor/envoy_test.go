@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -45,6 +46,7 @@ func TestTheShippedExamplesAreAsTheModuleNeedsThem(t *testing.T) {
 		for _, name := range []string{
 			"envoy.module", "envoy.vm_id", "envoy.failure_policy", "envoy.hold", "envoy.client_headers", "envoy.stream_timeout",
 			"envoy.hold_timeout", "envoy.retry", "envoy.body_limit", "envoy.override_host", "envoy.circuit_breakers",
+			"envoy.worker_cluster",
 		} {
 			if !seen[name] {
 				t.Errorf("%s: nobody looked at %s", mode, name)
@@ -127,6 +129,83 @@ func TestWhatIsWrongInAConfigurationIsFoundAndAnsweredWithARemedy(t *testing.T) 
 			i := slices.IndexFunc(checks, func(k Check) bool { return k.Name == c.check && k.Status == c.status })
 			if i < 0 || checks[i].Remedy == "" || checks[i].Seen == "" {
 				t.Errorf("%s is not %s: %+v", c.check, c.status, checks)
+			}
+		})
+	}
+}
+
+// settle changes the module's settings.
+func settle(t *testing.T, all tree, change func(tree)) {
+	t.Helper()
+	every(map[string]any(all), func(m tree) {
+		if !m.isType("wasm.v3.Wasm") {
+			return
+		}
+		settings := settingsOf(m)
+		change(settings)
+		text, err := json.Marshal(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.tree("config", "configuration")["value"] = string(text)
+	})
+}
+
+// rename gives a cluster another name, and its routes.
+func rename(all tree, from, to string) {
+	every(map[string]any(all), func(m tree) {
+		for _, key := range []string{"name", "cluster", "cluster_name"} {
+			if m[key] == from {
+				m[key] = to
+			}
+		}
+	})
+}
+
+func TestTheClusterOfTheModulesOwnCallsIsLookedAt(t *testing.T) {
+	mesh := func(pool string) string { return "outbound|8000||workers-" + pool + ".llm.svc.cluster.local" }
+	called := func(name any) func(tree) {
+		return func(s tree) { s["worker_cluster"] = name }
+	}
+	for name, c := range map[string]struct {
+		settings  func(tree)
+		damage    func(tree)
+		status    Status
+		mentioned string
+	}{
+		"the default names the examples' clusters": {func(tree) {}, func(tree) {}, OK, "pool-default"},
+		"left to requests":                         {called(""), func(tree) {}, OK, "requests"},
+		"a mesh names clusters in another way": {
+			func(tree) {}, func(a tree) { rename(a, "pool-default", mesh("default")) }, Warn, "outbound|8000||workers-{pool}.llm.svc.cluster.local",
+		},
+		"and the module knows it": {called(mesh("{pool}")), func(a tree) { rename(a, "pool-default", mesh("default")) }, OK, mesh("default")},
+		"a cluster that balances by itself": {
+			called("slices-{pool}"), func(a tree) {
+				every(map[string]any(a), func(m tree) {
+					if m["name"] == "warmpath-control" && m.isType(".Cluster") {
+						m["name"] = "slices-default"
+					}
+				})
+			}, Warn, "load_balancing_policy",
+		},
+		"one of its own that reads the header": {
+			called("{pool}-too"), func(a tree) {
+				every(map[string]any(a), func(m tree) {
+					if m["name"] == "pool-small" && m.isType(".Cluster") {
+						m["name"] = "default-too"
+					}
+				})
+			}, OK, "default-too",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := dump(t, "headers")
+			settle(t, all, c.settings)
+			c.damage(all)
+			checks := diagnose(t, all)
+			i := slices.IndexFunc(checks, func(k Check) bool { return k.Name == "envoy.worker_cluster" && k.Target == "default" })
+			if i < 0 || checks[i].Status != c.status || !strings.Contains(checks[i].Seen+checks[i].Remedy, c.mentioned) {
+				t.Errorf("want %v and %q: %+v", c.status, c.mentioned, checks)
 			}
 		})
 	}

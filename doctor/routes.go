@@ -27,6 +27,8 @@ const (
 	defaultLimit = 1 << 20
 	// defaultBodyCap is the module's body_cap_bytes.
 	defaultBodyCap = 4 << 20
+	// defaultWorkerCluster is the module's worker_cluster.
+	defaultWorkerCluster = "pool-{pool}"
 	// fewRetries at once are Envoy's default of a cluster.
 	fewRetries = 3
 )
@@ -89,7 +91,51 @@ func (p *proxyConfig) routing(target string, m, settings, config tree) {
 	}
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
 		p.cluster(pool, pools[pool])
+		p.workerCluster(pool, pools[pool], settings)
 	}
+}
+
+// workerCluster checks the cluster that the module itself calls with the slices of a copy, by
+// worker_cluster; routed is the one that the pool's requests go to.
+func (p *proxyConfig) workerCluster(pool, routed string, settings tree) {
+	pattern, set := settings.at("worker_cluster").(string)
+	if !set {
+		pattern = defaultWorkerCluster
+	}
+	name := strings.ReplaceAll(pattern, "{pool}", pool)
+	c := p.clusters[name]
+	switch {
+	case pattern == "":
+		p.ok("envoy.worker_cluster", pool, "none: copies of hot prefixes are left to the requests")
+	case name == routed || len(p.clusters) == 0:
+		p.ok("envoy.worker_cluster", pool, "%s", name)
+	case c == nil:
+		remedy := `set worker_cluster to "" in the module's configuration, or to the name of the pool's cluster, with {pool} in place of the pool's name`
+		if strings.Count(routed, pool) == 1 {
+			remedy += " (" + strings.Replace(routed, pool, "{pool}", 1) + " here)"
+		}
+		p.warn("envoy.worker_cluster", pool, "no cluster "+name+": the module can't copy hot prefixes in slices, the requests compute them whole", remedy)
+	case !readsEndpoint(overrideOf(c)):
+		p.warn("envoy.worker_cluster", pool, "cluster "+name+" goes to any worker: slices of a copy miss the one they are for",
+			"give it the load_balancing_policy of "+cmp.Or(routed, "the pool's cluster")+", or name that as worker_cluster in the module's configuration")
+	default:
+		p.ok("envoy.worker_cluster", pool, "%s, beside %s", name, cmp.Or(routed, "the routes' cluster"))
+	}
+}
+
+// overrideOf is a cluster's override_host policy, nil without one.
+func overrideOf(cluster tree) (override tree) {
+	every(cluster.at("load_balancing_policy", "policies"), func(t tree) {
+		if t.isType("override_host.v3.OverrideHost") {
+			override = t
+		}
+	})
+	return override
+}
+
+// readsEndpoint tells whether it reads the module's choice.
+func readsEndpoint(override tree) bool {
+	return slices.ContainsFunc(override.list("override_host_sources"), func(s tree) bool { return s.text("header") == endpointHeader })
 }
 
 // holds tells whether requests are held on a route that nothing steers.
@@ -223,17 +269,11 @@ func (p *proxyConfig) cluster(pool, name string) {
 		p.warn("envoy.pool_cluster", pool, "cluster "+cmp.Or(name, "(by header or weight)")+" is not in the dump", "look at it when the cluster has arrived (CDS)")
 		return
 	}
-	var override tree
-	every(c.at("load_balancing_policy", "policies"), func(t tree) {
-		if t.isType("override_host.v3.OverrideHost") {
-			override = t
-		}
-	})
-	reads := slices.ContainsFunc(override.list("override_host_sources"), func(s tree) bool { return s.text("header") == endpointHeader })
+	override := overrideOf(c)
 	switch {
 	case override == nil:
 		p.fail("envoy.override_host", name, "the cluster balances by itself: what the module chooses is ignored", "set load_balancing_policy to envoy.load_balancing_policies.override_host with override_host_sources: [{header: "+endpointHeader+"}]")
-	case !reads:
+	case !readsEndpoint(override):
 		p.fail("envoy.override_host", name, "override_host doesn't read "+endpointHeader, "add it to override_host_sources")
 	case len(override.list("fallback_policy", "policies")) == 0:
 		p.fail("envoy.override_host", name, "override_host has no fallback_policy: requests without a choice fail", "add fallback_policy, least_request say")
