@@ -2,6 +2,7 @@ package transcripts
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,36 @@ func TestMemoryIsFlatOverManyRequests(t *testing.T) {
 	}
 	if late := p.fleet.Workers[0].Stats().MemoryBytes; late > early+1<<20 {
 		t.Errorf("%d KiB after 8,000 requests, %d after 12,000", early>>10, late>>10)
+	}
+	p.idle()
+}
+
+// A configuration that is pushed again and again, large or not, under traffic: proxies keep the VM,
+// and what the contexts before had goes with them.
+func TestHundredsOfConfigurationsLeaveNothingBehind(t *testing.T) {
+	p := start(t, modules.full, `{}`, 1)
+	p.advance(time.Second)
+	pools := make([]string, 100)
+	for i := range pools {
+		pools[i] = fmt.Sprintf(`{"name":"pool-%d","index":%d,"models":["model-%d","%s"]}`, i, i, i, strings.Repeat("m", 200)+fmt.Sprint(i))
+	}
+	var early uint64
+	for i := range 160 {
+		next := p.config
+		next.Configuration = fmt.Appendf(nil, `{"tick_ms":%d,"static":{"pools":[%s]}}`, 100+i%2, strings.Join(pools, ","))
+		if err := p.fleet.Reconfigure(t.Context(), []hostsim.PluginConfig{next}); err != nil {
+			t.Fatal(err)
+		}
+		x := p.send(0, post("/v1/chat/completions"), chat("m", 1000, fmt.Sprint(i)), 0)
+		p.advance(150 * time.Millisecond)
+		x.answer(x.best(), 200, 1, "application/json", `{}`)
+		if i == 80 {
+			early = p.fleet.Workers[0].Stats().MemoryBytes
+		}
+	}
+	stats := p.fleet.Workers[0].Stats()
+	if stats.MemoryBytes > early+1<<20 || stats.Traps != 0 {
+		t.Errorf("%d KiB after 80 configurations, %d after 160; %d traps", early>>10, stats.MemoryBytes>>10, stats.Traps)
 	}
 	p.idle()
 }
