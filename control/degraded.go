@@ -26,6 +26,10 @@ const (
 	lowTrust = 0.8
 	// fewUnnamed answers in a row without usage may be those of one client.
 	fewUnnamed = 20
+	// fewUnmatched requests without a match may all be new, but not where the engine found
+	// more than unexpected tokens of each in its cache, on average: a checkpoint lies before.
+	fewUnmatched = 100
+	unexpected   = 128
 	// lateBeat is when a heartbeat is missed, lostBeat when nobody expects one any
 	// more; seconds.
 	lateBeat, lostBeat = 5.0, 600.0
@@ -63,6 +67,9 @@ func degraded(w *discovery.Worker, a *api.Worker) []string {
 	}
 	if a.Hits.Unnamed >= fewUnnamed {
 		say("the last %d answers didn't name their cached tokens, so nothing confirms what it holds (vLLM: --enable-prompt-tokens-details; SGLang: --enable-cache-report; streams: include_usage)", a.Hits.Unnamed)
+	}
+	if h := &a.Hits; h.Matched == 0 && h.Dispatches >= fewUnmatched && h.CachedTokens > unexpected*h.Answers {
+		say("none of %d requests was expected to find anything, and %.0f %% of their prompts were in its cache: what it holds is not recognised", h.Dispatches, 100*float64(h.CachedTokens)/float64(max(h.PromptTokens, 1)))
 	}
 	if e := a.Events; e != nil {
 		switch {

@@ -20,20 +20,32 @@ func TestEveryShortcomingIsNamedWithItsReason(t *testing.T) {
 		change func(w *discovery.Worker, a *api.Worker)
 		want   string // beginning, "" for nothing
 	}{
-		"nothing":          {func(*discovery.Worker, *api.Worker) {}, ""},
-		"metrics":          {func(w *discovery.Worker, _ *api.Worker) { w.MetricsProblem = "timeout" }, "no metrics: timeout"},
-		"never":            {func(w *discovery.Worker, _ *api.Worker) { w.LoadAt = time.Time{} }, "load unknown: nothing tells it"},
-		"another engine":   {func(w *discovery.Worker, _ *api.Worker) { w.Load.Known = false }, "load unknown: the metrics page"},
-		"old":              {func(_ *discovery.Worker, a *api.Worker) { a.LoadAge = 12.3 }, "load is 12 s old"},
-		"old and down":     {func(w *discovery.Worker, a *api.Worker) { w.State, a.LoadAge = discovery.Down, 12 }, ""},
-		"asleep":           {func(w *discovery.Worker, _ *api.Worker) { w.Load.Asleep = true }, "asleep"},
-		"caching off":      {func(w *discovery.Worker, _ *api.Worker) { w.CachingOff = true }, "prefix caching is off"},
-		"capacity":         {func(w *discovery.Worker, _ *api.Worker) { w.CapacityAssumed, w.CapacityTokens = true, 1000 }, "capacity unknown: 1000 tokens"},
-		"batch limit":      {func(w *discovery.Worker, _ *api.Worker) { w.MaxRunning = 0 }, ""}, // a hint
-		"trust":            {func(_ *discovery.Worker, a *api.Worker) { a.Trust, a.Asked, a.Came = 0.5, 4.2, 0.6 }, "trust 0.50: of 4.2 answers of the last minute 0.6 had"},
-		"no ref yet":       {func(_ *discovery.Worker, a *api.Worker) { a.Ref, a.Trust = 0, 0 }, ""},
-		"usage":            {func(_ *discovery.Worker, a *api.Worker) { a.Hits.Unnamed = 20 }, "the last 20 answers didn't name"},
-		"usage of a few":   {func(_ *discovery.Worker, a *api.Worker) { a.Hits.Unnamed = 19 }, ""},
+		"nothing":        {func(*discovery.Worker, *api.Worker) {}, ""},
+		"metrics":        {func(w *discovery.Worker, _ *api.Worker) { w.MetricsProblem = "timeout" }, "no metrics: timeout"},
+		"never":          {func(w *discovery.Worker, _ *api.Worker) { w.LoadAt = time.Time{} }, "load unknown: nothing tells it"},
+		"another engine": {func(w *discovery.Worker, _ *api.Worker) { w.Load.Known = false }, "load unknown: the metrics page"},
+		"old":            {func(_ *discovery.Worker, a *api.Worker) { a.LoadAge = 12.3 }, "load is 12 s old"},
+		"old and down":   {func(w *discovery.Worker, a *api.Worker) { w.State, a.LoadAge = discovery.Down, 12 }, ""},
+		"asleep":         {func(w *discovery.Worker, _ *api.Worker) { w.Load.Asleep = true }, "asleep"},
+		"caching off":    {func(w *discovery.Worker, _ *api.Worker) { w.CachingOff = true }, "prefix caching is off"},
+		"capacity":       {func(w *discovery.Worker, _ *api.Worker) { w.CapacityAssumed, w.CapacityTokens = true, 1000 }, "capacity unknown: 1000 tokens"},
+		"batch limit":    {func(w *discovery.Worker, _ *api.Worker) { w.MaxRunning = 0 }, ""}, // a hint
+		"trust":          {func(_ *discovery.Worker, a *api.Worker) { a.Trust, a.Asked, a.Came = 0.5, 4.2, 0.6 }, "trust 0.50: of 4.2 answers of the last minute 0.6 had"},
+		"no ref yet":     {func(_ *discovery.Worker, a *api.Worker) { a.Ref, a.Trust = 0, 0 }, ""},
+		"usage":          {func(_ *discovery.Worker, a *api.Worker) { a.Hits.Unnamed = 20 }, "the last 20 answers didn't name"},
+		"usage of a few": {func(_ *discovery.Worker, a *api.Worker) { a.Hits.Unnamed = 19 }, ""},
+		"silent misses": {func(_ *discovery.Worker, a *api.Worker) {
+			a.Hits = api.Hits{Dispatches: 100, Answers: 90, PromptTokens: 180_000, CachedTokens: 18_000}
+		}, "none of 100 requests was expected to find anything, and 10 % of"},
+		"few misses": {func(_ *discovery.Worker, a *api.Worker) {
+			a.Hits = api.Hits{Dispatches: 99, Answers: 90, PromptTokens: 180_000, CachedTokens: 18_000}
+		}, ""},
+		"nothing shared": {func(_ *discovery.Worker, a *api.Worker) {
+			a.Hits = api.Hits{Dispatches: 100, Answers: 90, PromptTokens: 180_000, CachedTokens: 9000}
+		}, ""},
+		"a match": {func(_ *discovery.Worker, a *api.Worker) {
+			a.Hits = api.Hits{Dispatches: 100, Matched: 1, Answers: 90, PromptTokens: 180_000, CachedTokens: 18_000}
+		}, ""},
 		"events":           {func(_ *discovery.Worker, a *api.Worker) { a.Events = &api.Events{Source: "looking", Problem: "why"} }, "events looking: why"},
 		"events' problem":  {func(_ *discovery.Worker, a *api.Worker) { a.Events = &api.Events{Source: "connected", Problem: "why"} }, "events: why"},
 		"events well":      {func(_ *discovery.Worker, a *api.Worker) { a.Events = &api.Events{Source: "connected"} }, ""},
