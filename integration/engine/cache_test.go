@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -136,6 +137,76 @@ func secondTurn(r *rig) {
 		return nil
 	})
 	r.agree(reported)
+}
+
+// sliceTokens is the least copy_slice_tokens.
+const sliceTokens = 256
+
+// slicesAreFound: the system prompt of a conversation reaches one engine as a gateway makes a copy, by
+// requests for one token after its first 256, 512 and so on. Each computes what the one before didn't, the
+// conversation finds every whole block, and the table knows it by the engine's events alone.
+func slicesAreFound(r *rig) {
+	for i, w := range r.workers {
+		t := newTalk(seed(r, 250+i), 480)
+		system := r.commonTokens(w, t)
+		prefix := system[:len(system)/16*16]
+		if len(prefix) < 2*sliceTokens {
+			r.t.Fatalf("the system prompt has %d tokens: too few for three slices", len(prefix))
+		}
+		var hits []int
+		for end := 0; end < len(prefix); {
+			hit := end
+			end = min(end+sliceTokens, len(prefix))
+			reply, err := w.Post(r.t.Context(), "/v1/completions", map[string]any{"model": ModelName, "prompt": prefix[:end], "max_tokens": 1, "temperature": 0})
+			var a answer
+			if err == nil {
+				err = a.take(reply)
+			}
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			if a.prompt != end || a.cached != hit {
+				r.t.Errorf("a slice to %d tokens: the engine counts %d and finds %d of them, want %d", end, a.prompt, a.cached, hit)
+			}
+			hits = append(hits, a.cached)
+		}
+		whole := len(prefix) / BlockTokens * BlockTokens
+		r.settled()
+		a := r.mustAsk(t.request)
+		if a.chosen != w.Address || a.cached != whole {
+			r.t.Errorf("engine %s has %d tokens of slices; the chat went to %s and found %d of %d (%s)", w.Name, whole, a.chosen, a.cached, a.prompt, a.explained)
+		}
+		if a.predicted > a.cached || a.predicted < whole-64 { // one checkpoint
+			r.t.Errorf("%d tokens were predicted to be cached, %d were", a.predicted, a.cached)
+		}
+		fmt.Printf("%-8s slices of a prefix of %d tokens found %v, the chat %d\n", r.front, len(prefix), hits, a.cached)
+	}
+	r.agree(reported)
+}
+
+// commonTokens are the tokens of a conversation that it has in common with another one of the same system
+// prompt, by the engine's word.
+func (r *rig) commonTokens(w *worker, t *talk) []uint32 {
+	r.t.Helper()
+	tokens := func(messages []message) []uint32 {
+		reply, err := w.Post(r.t.Context(), "/tokenize", map[string]any{"model": ModelName, "messages": messages, "add_generation_prompt": true})
+		var answer struct {
+			Tokens []uint32 `json:"tokens"`
+		}
+		if err == nil {
+			err = json.Unmarshal(reply, &answer)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return answer.Tokens
+	}
+	these, others := tokens(t.messages), tokens([]message{t.messages[0], {"user", "!"}})
+	n := 0
+	for n < min(len(these), len(others)) && these[n] == others[n] {
+		n++
+	}
+	return these[:n]
 }
 
 // saltIsolates: one prompt under two salts and under none.
