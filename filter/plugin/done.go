@@ -97,10 +97,14 @@ func (s *stream) doneReleased() (uncached int64) {
 	if s.reportID != 0 {
 		f.Reports.Done(&done)
 	}
-	if done.PromptTokens == wire.UnknownTokens || done.CachedTokens == wire.UnknownTokens {
-		return -1
+	switch {
+	case done.PromptTokens == wire.UnknownTokens:
+	case done.CachedTokens != wire.UnknownTokens:
+		return int64(max(0, done.PromptTokens-done.CachedTokens))
+	case !s.measured: // nothing was reserved that could count instead
+		return int64(done.PromptTokens)
 	}
-	return int64(max(0, done.PromptTokens-done.CachedTokens))
+	return -1
 }
 
 // settle fills in what the engine said about the request. Without its word a
@@ -129,6 +133,9 @@ func (s *stream) settleUsage(done *wire.Report, u usage.Usage) {
 		return
 	}
 	done.CachedTokens = clampSigned(u.CachedTokens)
+	if !s.measured {
+		return // no lookup to compare it with
+	}
 	m.Add(metrics.ConfirmedTokens, tier, uint64(max(0, u.CachedTokens)))
 	s.countGroup(metrics.GroupConfirmedTokens, uint64(max(0, u.CachedTokens)))
 	m.Add(metrics.CameTrueTokens, tier, uint64(max(0, min(u.CachedTokens, int64(s.heldTokens)))))

@@ -57,8 +57,8 @@ func (s *stream) OnHttpResponseHeaders(_ int, endOfStream bool) types.Action {
 	if s.attempts > 1 {
 		abi.SetHeader(abi.ResponseHeaders, attemptsHeader, strconv.Itoa(int(s.attempts)))
 	}
-	if endOfStream || s.status != 200 || !s.measured {
-		return types.ActionContinue
+	if endOfStream || s.status != 200 || !s.measured && !s.ticket.Known() {
+		return types.ActionContinue // a prompt that wasn't read is paid for by the engine's word
 	}
 	kind := s.usageKind()
 	s.events = kind == usage.SSE
