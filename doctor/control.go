@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -150,23 +151,38 @@ func (d *diagnosis) tokenizers(s *api.Status) {
 	}
 }
 
-// pools are the names of the policy's pools.
-func (d *diagnosis) pools(ctx context.Context) (names []string) {
-	var policy struct {
+// Pool is one of the policy's.
+type Pool struct {
+	Name    string
+	Cluster string // of the proxy, as the policy says; empty: by the pool's name
+	// Requested: its hot prefixes are copied by requests alone, as it has no tokenizer or
+	// copy_slice_tokens is 0.
+	Requested bool
+}
+
+// pools are the policy's.
+func (d *diagnosis) pools(ctx context.Context) (pools []Pool) {
+	var document struct {
 		Pools []struct {
-			Name string `json:"name"`
-			Mode string `json:"mode"`
+			Name      string           `json:"name"`
+			Mode      string           `json:"mode"`
+			Cluster   string           `json:"cluster"`
+			Tokenizer *json.RawMessage `json:"tokenizer"`
+			Policy    struct {
+				CopySlice *int `json:"copy_slice_tokens"`
+			} `json:"policy"`
 		} `json:"pools"`
 	}
-	if err := d.get(ctx, d.o.Control, "/v1/policy", d.o.Token, &policy); err != nil {
+	if err := d.get(ctx, d.o.Control, "/v1/policy", d.o.Token, &document); err != nil {
 		d.warn("control.policy", d.o.Control, err.Error(), "the routes of pools are not checked")
 		return nil
 	}
-	for _, p := range policy.Pools {
-		names = append(names, p.Name)
+	for _, p := range document.Pools {
+		slice := p.Policy.CopySlice
+		pools = append(pools, Pool{Name: p.Name, Cluster: p.Cluster, Requested: p.Tokenizer == nil || slice != nil && *slice == 0})
 		if p.Mode == "observe" {
 			d.warn("control.mode", p.Name, "the pool observes: it computes and steers nothing", "set mode: route when the figures please you")
 		}
 	}
-	return names
+	return pools
 }

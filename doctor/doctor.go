@@ -92,7 +92,7 @@ func Run(ctx context.Context, o Options) []Check {
 	for _, e := range d.engines(ctx, status) {
 		d.checks = append(d.checks, e...)
 	}
-	var pools []string
+	var pools []Pool
 	if status != nil {
 		pools = d.pools(ctx)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // envoy reads the proxy's configuration from its admin interface.
-func (d *diagnosis) envoy(ctx context.Context, pools []string) {
+func (d *diagnosis) envoy(ctx context.Context, pools []Pool) {
 	dump, err := d.fetch(ctx, d.o.EnvoyAdmin, "/config_dump", "", nil)
 	if err != nil {
 		d.fail("envoy.admin", d.o.EnvoyAdmin, err.Error(), "give the address of Envoy's admin interface (istio-proxy: http://127.0.0.1:15000 inside the pod)")
@@ -26,7 +26,7 @@ type proxyConfig struct {
 	routes   map[string]tree // route configurations by name
 	clusters map[string]tree
 	ecds     map[string]tree // typed_config by name of the filter
-	pools    []string
+	pools    []Pool
 }
 
 // listenerLimit is the key under which a connection manager carries its
@@ -35,7 +35,7 @@ const listenerLimit = "listener limit"
 
 // Envoy holds an answer of Envoy's /config_dump against what the module needs.
 // pools are the policy's; nil leaves out whether each has a route.
-func Envoy(dump []byte, pools []string) []Check {
+func Envoy(dump []byte, pools []Pool) []Check {
 	p := proxyConfig{routes: map[string]tree{}, clusters: map[string]tree{}, ecds: map[string]tree{}, pools: pools}
 	var all tree
 	if err := json.Unmarshal(dump, &all); err != nil {

@@ -3,6 +3,8 @@ package doctor
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -30,7 +32,11 @@ func diagnose(t *testing.T, all tree, pools ...string) []Check {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Envoy(text, pools)
+	var told []Pool
+	for _, name := range pools {
+		told = append(told, Pool{Name: name})
+	}
+	return Envoy(text, told)
 }
 
 func TestTheShippedExamplesAreAsTheModuleNeedsThem(t *testing.T) {
@@ -172,37 +178,51 @@ func TestTheClusterOfTheModulesOwnCallsIsLookedAt(t *testing.T) {
 		damage    func(tree)
 		status    Status
 		mentioned string
+		pool      Pool
 	}{
-		"the default names the examples' clusters": {func(tree) {}, func(tree) {}, OK, "pool-default"},
-		"left to requests":                         {called(""), func(tree) {}, OK, "requests"},
+		"the default names the examples' clusters": {settings: func(tree) {}, damage: func(tree) {}, status: OK, mentioned: "pool-default"},
+		"left to requests":                         {settings: called(""), damage: func(tree) {}, status: OK, mentioned: "requests"},
 		"a mesh names clusters in another way": {
-			func(tree) {}, func(a tree) { rename(a, "pool-default", mesh("default")) }, Warn, "outbound|8000||workers-{pool}.llm.svc.cluster.local",
+			settings: func(tree) {}, damage: func(a tree) { rename(a, "pool-default", mesh("default")) }, status: Warn, mentioned: "outbound|8000||workers-{pool}.llm.svc.cluster.local",
 		},
-		"and the module knows it": {called(mesh("{pool}")), func(a tree) { rename(a, "pool-default", mesh("default")) }, OK, mesh("default")},
+		"the policy knows it": {
+			settings: func(tree) {}, damage: func(a tree) { rename(a, "pool-default", mesh("default")) }, status: OK, mentioned: mesh("default"),
+			pool: Pool{Cluster: mesh("default")},
+		},
+		"a pool whose prefixes are not copied in slices": {
+			settings: func(tree) {}, damage: func(a tree) { rename(a, "pool-default", mesh("default")) }, status: OK, mentioned: "by requests",
+			pool: Pool{Requested: true},
+		},
+		"and the module knows it": {settings: called(mesh("{pool}")), damage: func(a tree) { rename(a, "pool-default", mesh("default")) }, status: OK, mentioned: mesh("default")},
 		"a cluster that balances by itself": {
-			called("slices-{pool}"), func(a tree) {
+			settings: called("slices-{pool}"), damage: func(a tree) {
 				every(map[string]any(a), func(m tree) {
 					if m["name"] == "warmpath-control" && m.isType(".Cluster") {
 						m["name"] = "slices-default"
 					}
 				})
-			}, Warn, "load_balancing_policy",
+			}, status: Warn, mentioned: "load_balancing_policy",
 		},
 		"one of its own that reads the header": {
-			called("{pool}-too"), func(a tree) {
+			settings: called("{pool}-too"), damage: func(a tree) {
 				every(map[string]any(a), func(m tree) {
 					if m["name"] == "pool-small" && m.isType(".Cluster") {
 						m["name"] = "default-too"
 					}
 				})
-			}, OK, "default-too",
+			}, status: OK, mentioned: "default-too",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := dump(t, "headers")
 			settle(t, all, c.settings)
 			c.damage(all)
-			checks := diagnose(t, all)
+			text, err := json.Marshal(all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.pool.Name = "default"
+			checks := Envoy(text, []Pool{c.pool})
 			i := slices.IndexFunc(checks, func(k Check) bool { return k.Name == "envoy.worker_cluster" && k.Target == "default" })
 			if i < 0 || checks[i].Status != c.status || !strings.Contains(checks[i].Seen+checks[i].Remedy, c.mentioned) {
 				t.Errorf("want %v and %q: %+v", c.status, c.mentioned, checks)
@@ -231,7 +251,7 @@ func FuzzEnvoy(f *testing.F) {
 	}
 	f.Add([]byte(`{"configs":[{"@type":".Listener","x":{"@type":"http_connection_manager.v3.HttpConnectionManager","http_filters":[{"name":"w","typed_config":{"@type":"wasm.v3.Wasm","config":{"name":"warmpath"}}}]}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, c := range Envoy(text, []string{"default"}) {
+		for _, c := range Envoy(text, []Pool{{Name: "default"}}) {
 			if c.Name == "" || c.Seen == "" || c.Status != OK && c.Remedy == "" {
 				t.Errorf("%+v", c)
 			}
@@ -272,5 +292,23 @@ func TestAMeshsConfigurationIsReadAsAFilesIs(t *testing.T) {
 	}
 	if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == "envoy.override_host" }) {
 		t.Errorf("the routes were not found: %+v", checks)
+	}
+}
+
+// TestThePoliciesPoolsAreRead: which of them call a cluster for their copies, too.
+func TestThePoliciesPoolsAreRead(t *testing.T) {
+	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"pools":[
+			{"name":"exact","cluster":"outbound|x","policy":{"name":"cost"},"tokenizer":{"template":"chatml"}},
+			{"name":"sized","policy":{"copy_slice_tokens":512},"tokenizer":{}},
+			{"name":"off","policy":{"copy_slice_tokens":0},"tokenizer":{}},
+			{"name":"approximate","mode":"observe"}]}`))
+	}))
+	defer control.Close()
+	d := &diagnosis{o: Options{Control: control.URL}, client: control.Client()}
+	got := d.pools(t.Context())
+	want := []Pool{{Name: "exact", Cluster: "outbound|x"}, {Name: "sized"}, {Name: "off", Requested: true}, {Name: "approximate", Requested: true}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
 	}
 }

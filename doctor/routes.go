@@ -28,7 +28,7 @@ const (
 	// defaultBodyCap is the module's body_cap_bytes.
 	defaultBodyCap = 4 << 20
 	// defaultWorkerCluster is the module's worker_cluster.
-	defaultWorkerCluster = "pool-{pool}"
+	defaultWorkerCluster = "{cluster}"
 	// fewRetries at once are Envoy's default of a cluster.
 	fewRetries = 3
 )
@@ -85,8 +85,8 @@ func (p *proxyConfig) routing(target string, m, settings, config tree) {
 		return
 	}
 	for _, pool := range p.pools {
-		if _, led := pools[pool]; !led {
-			p.fail("envoy.pool_route", pool, "no route leads the pool to a cluster", fmt.Sprintf("add a route with headers: [{name: %s, string_match: {exact: %s}}]", poolHeader, pool))
+		if _, led := pools[pool.Name]; !led {
+			p.fail("envoy.pool_route", pool.Name, "no route leads the pool to a cluster", fmt.Sprintf("add a route with headers: [{name: %s, string_match: {exact: %s}}]", poolHeader, pool.Name))
 		}
 	}
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
@@ -102,11 +102,17 @@ func (p *proxyConfig) workerCluster(pool, routed string, settings tree) {
 	if !set {
 		pattern = defaultWorkerCluster
 	}
-	name := strings.ReplaceAll(pattern, "{pool}", pool)
+	told := Pool{Name: pool}
+	if i := slices.IndexFunc(p.pools, func(x Pool) bool { return x.Name == pool }); i >= 0 {
+		told = p.pools[i]
+	}
+	name := strings.NewReplacer("{pool}", pool, "{cluster}", cmp.Or(told.Cluster, "pool-"+pool)).Replace(pattern)
 	c := p.clusters[name]
 	switch {
 	case pattern == "":
 		p.ok("envoy.worker_cluster", pool, "none: copies of hot prefixes are left to the requests")
+	case told.Requested:
+		p.ok("envoy.worker_cluster", pool, "not called: hot prefixes of the pool are copied by requests")
 	case name == routed || len(p.clusters) == 0:
 		p.ok("envoy.worker_cluster", pool, "%s", name)
 	case c == nil:
