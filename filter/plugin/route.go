@@ -17,8 +17,8 @@ import (
 )
 
 // lookupBudget bounds the pages one lookup may get, 3 to 4 us each. Turn ends
-// come first; a schedule that is longer is searched in strides, then where those
-// say: a prompt of 16 KB that nobody holds costs 14.
+// come first; what is beyond them is searched in strides, then where those say:
+// a prompt that nobody holds costs 6 to 11.
 const lookupBudget = 24
 
 // routeBody routes by the whole body of a held request.

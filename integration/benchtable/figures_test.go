@@ -14,6 +14,14 @@ func TestRealPromptsAreFoundInFewPages(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
+	for _, l := range f.Lengths {
+		if l.New.P50 > 12 || l.New.P99 > 14 || l.Known.P99 > lookupBudget || l.Found < 0.95 || l.Lost < 0.2 && l.Found < 0.995 {
+			t.Errorf("%+v", l)
+		}
+	}
+	if n := len(f.Lengths); n != 2*3*len(lookupLengths) {
+		t.Errorf("%d kinds of prompts", n)
+	}
 	c := f.Covers[0]
 	if c.Tokens < 3*40_000 || c.TokensPerEntry < 50 || c.EntriesDropped > 0 || c.TableBytes < 24*c.Entries {
 		t.Errorf("%+v", c)

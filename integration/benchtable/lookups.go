@@ -72,33 +72,7 @@ func newLookupPool(workers int) *lookupPool {
 
 // publish carries the changes of the index into the pages.
 func (p *lookupPool) publish() {
-	p.index.Drain(func(c index.Change) {
-		at := table.PageIndex(c.Fingerprint, p.bits)
-		page := p.pages[at]
-		if page == nil {
-			page = make(table.Page, table.PageBytes)
-			page.Init(p.bits, at)
-			p.pages[at] = page
-		}
-		if len(c.Holders) == 0 {
-			page.Remove(c.Fingerprint)
-			delete(p.truth, c.Fingerprint)
-			return
-		}
-		e := table.Entry{Fingerprint: c.Fingerprint}
-		copy(e.Refs[:], c.Holders)
-		if len(c.Holders) > table.InlineRefs {
-			id := uint32(len(p.sets) + 1)
-			bitmap := make([]byte, int(slices.Max(c.Holders))/8+1)
-			for _, ref := range c.Holders {
-				bitmap[ref/8] |= 1 << (ref % 8)
-			}
-			p.sets[id] = bitmap
-			e.SetOverflow(id)
-		}
-		page.Put(&e)
-		p.truth[c.Fingerprint] = slices.Clone(c.Holders)
-	})
+	p.index.Drain(func(c index.Change) { p.put(c.Fingerprint, c.Holders) })
 }
 
 // longest is what a lookup should find.

@@ -76,9 +76,10 @@ const (
 // step uses that a worker which holds a checkpoint holds all before it: where two positions
 // list the same workers, nothing between them is asked for.
 //
-// With a budget of at least the number of checkpoints the deepest present checkpoint is always
-// found. With less, a long search is strided: a short shared prefix under a long new text is still
-// found, and a prompt that nobody has costs little more than half of the budget.
+// With a budget of at least twice the number of checkpoints the deepest present checkpoint is always
+// found. With less, not every position is asked for: a short shared prefix under a long new text is
+// still found, what lost entries hide is little, and a prompt that nobody has costs about half of the
+// budget.
 func (l *Lookup) Find(cps []fingerprint.Checkpoint, get func(page uint32) Page, budget int, out []Match) []Match {
 	l.gets, l.deepest = 0, 0
 	if over := len(cps) - fingerprint.MaxCheckpoints; over > 0 {
@@ -174,34 +175,69 @@ func (l *Lookup) findDeepest() int {
 		}
 	}
 
-	// A budget that cannot pay for every position beyond best looks at every stride-th first.
-	if open := l.open(best); open > l.left && l.left > 1 {
-		return l.findStriding(best, (open+l.left/2-1)/(l.left/2))
+	// Where half of the budget cannot pay for every position beyond best, every stride-th is asked for.
+	open := l.open(best)
+	if open <= l.left/2 || l.left < 2 {
+		return l.deepestIn(best, len(l.checkpoints))
 	}
-	return l.deepestIn(best, len(l.checkpoints))
+	stride := (open + l.left/2 - 1) / (l.left / 2)
+	for i := 0; i < witnesses && best < 0; i++ {
+		if l.probe(i) == present {
+			best = i
+		}
+	}
+	if best < 0 {
+		stride *= 2
+	}
+	return l.findStriding(best, stride)
 }
 
+// witnesses are the first checkpoints, which whoever has anything of a prompt has, too. They cost
+// nothing where it is known, as findShorter asks for the first one anyway. Where both are absent most
+// likely all are, and half as many samples have to confirm that. Of one, a lost event would be taken for it.
+const witnesses = 2
+
+// convincing is how many positions in a row have to be absent before those beyond are taken to be: with
+// fewer, lost entries hide others where samples are close together.
+const convincing = 3
+
 // findStriding is findDeepest beyond index best by samples, stride apart. Whoever holds a checkpoint
-// holds all before it: where no sample is present, only what lies before the shallowest can be, and
-// a prompt that nobody has costs no more. From the deepest sample that is present, the search goes on
-// until all positions between two samples are absent: entries may be missing anywhere.
+// holds all before it: where no sample is present, only what lies before the shallowest can be. From
+// the deepest sample that is present, the search goes on until all positions between two samples are
+// absent, and no fewer than are convincing: entries may be missing anywhere.
 func (l *Lookup) findStriding(best, stride int) int {
 	i := len(l.checkpoints) - 1
 	for i > best && l.probe(i) != present {
 		i -= stride
 	}
 	if i <= best {
-		return l.deepestIn(best, i+stride)
+		if best < 0 {
+			return l.findBefore(i + stride)
+		}
+		return l.deepestIn(best, min(i+stride, len(l.checkpoints)))
 	}
 	best = l.deepestIn(i, min(i+stride, len(l.checkpoints)))
 	for i += stride; i < len(l.checkpoints); i += stride {
 		deeper := l.deepestIn(best, min(i+stride, len(l.checkpoints)))
-		if deeper == best {
+		if deeper == best && i+stride-best > convincing {
 			break
 		}
 		best = deeper
 	}
 	return best
+}
+
+// findBefore is findDeepest before index high, where neither that nor the witnesses are present: it asks
+// for the middle, then for that of the first half.
+func (l *Lookup) findBefore(high int) int {
+	for high > 1 {
+		middle := high / 2
+		if l.probe(middle) == present {
+			return l.deepestIn(middle, high)
+		}
+		high = middle
+	}
+	return -1
 }
 
 // deepestIn returns the deepest present checkpoint in (low, high), or low.
