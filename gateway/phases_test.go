@@ -254,3 +254,38 @@ func TestAStreamedBodyThatWasNotTouchedIsSentToAnother(t *testing.T) {
 		t.Error("no attempt met the dead worker")
 	}
 }
+
+// TestAStreamedBodyThatHasGoneIsNotSentByHalves: nobody keeps it, so the refusal of the worker that
+// has read it is the answer, and counted.
+func TestAStreamedBodyThatHasGoneIsNotSentByHalves(t *testing.T) {
+	const text = "a body in two pieces"
+	full, hits := worker(t, "full", status(http.StatusServiceUnavailable))
+	up, others := worker(t, "up", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	g := start(t, []string{full, up}, nil)
+	sent, refused := 0, 0
+	for name, client := range clients(t) {
+		for i := range 4 { // the full one comes first in some of them
+			resp, err := client.Post(g.URL()+"/pass", "text/plain", io.MultiReader(strings.NewReader(text[:7]), strings.NewReader(text[7:])))
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			sent++
+			switch {
+			case err != nil:
+				t.Errorf("%s, request %d: %v", name, i, err)
+			case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("X-Worker") == "full":
+				refused++
+			case resp.StatusCode != http.StatusOK || string(body) != text:
+				t.Errorf("%s, request %d: %d %q of %s", name, i, resp.StatusCode, body, resp.Header.Get("X-Worker"))
+			}
+		}
+	}
+	if refused == 0 || int(hits.Load()) != refused || int(others.Load()) != sent-refused {
+		t.Errorf("%d of %d refused; the workers got %d and %d", refused, sent, hits.Load(), others.Load())
+	}
+	if n := testutil.ToFloat64(g.metrics.retryImpossible); int(n) != refused {
+		t.Errorf("%v retries counted as impossible, want %d", n, refused)
+	}
+}
