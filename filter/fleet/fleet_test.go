@@ -291,6 +291,11 @@ func TestANewPolicySortsTheWorkersAgain(t *testing.T) {
 	if f.PoolOf("unknown") != nil {
 		t.Error("a model that no pool takes found one")
 	}
+	publish(host, 3, 3, `{"pools":[{"name":"default","index":0,"models":["m"],"policy":{"name":"chwbl","virtual_nodes":7}}]}`)
+	f.Refresh(start + 2*int64(time.Second))
+	if pool := f.PoolOf("m"); pool.View.Ring == ring {
+		t.Error("with other virtual_nodes the ring is the one before")
+	}
 }
 
 func TestAPageIsReadOnceInItsLifetime(t *testing.T) {
