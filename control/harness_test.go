@@ -254,6 +254,9 @@ type gateway struct {
 	caches         map[uint16]wire.Cache
 	policy, exact  string
 	ready          []wire.Ready // sent with every batch
+	makes          bool         // it says that it makes copies
+	homes          map[uint64][]uint16
+	copies         []wire.Copy
 	sets           []byte
 	off            bool
 	kept, resynced int
@@ -316,11 +319,18 @@ func (g *gateway) poll(wait time.Duration) bool {
 				return nil
 			})
 		case wire.SectionLoads:
-			g.loads = map[uint16]wire.Load{}
+			g.loads, g.homes, g.copies = map[uint16]wire.Load{}, map[uint64][]uint16{}, nil
 			return wire.ForEachLoad(s.Payload, func(l *wire.Load) error { g.loads[l.Ref] = *l; return nil })
 		case wire.SectionCaches:
 			g.caches = map[uint16]wire.Cache{}
 			return wire.ForEachCache(s.Payload, func(c *wire.Cache) error { g.caches[c.Ref] = *c; return nil })
+		case wire.SectionHomes:
+			return wire.ForEachHome(s.Payload, func(h *wire.Home) error {
+				h.Refs(func(ref uint16) { g.homes[h.Fingerprint] = append(g.homes[h.Fingerprint], ref) })
+				return nil
+			})
+		case wire.SectionCopies:
+			return wire.ForEachCopy(s.Payload, func(c *wire.Copy) error { g.copies = append(g.copies, *c); return nil })
 		case wire.SectionPolicy:
 			g.policy, g.exact = string(s.Payload), ""
 		case wire.SectionExact:
@@ -432,7 +442,7 @@ func (g *gateway) frame(inFlight []wire.InFlight, records ...[]byte) []byte {
 		chunk = append(chunk, r...)
 	}
 	frame := wire.AppendHeader(nil, &wire.Header{Kind: wire.Batch, Epoch: g.epoch, From: g.version, To: g.version})
-	frame = wire.AppendSection(frame, wire.SectionGateway, wire.AppendGateway(nil, &wire.Gateway{Nonce: g.nonce, Epoch: g.epoch, Version: g.version, LiveRows: 1, Name: g.name}))
+	frame = wire.AppendSection(frame, wire.SectionGateway, wire.AppendGateway(nil, &wire.Gateway{Nonce: g.nonce, Epoch: g.epoch, Version: g.version, LiveRows: 1, Name: g.name, Copies: g.makes}))
 	var flights []byte
 	for _, f := range inFlight {
 		flights = wire.AppendInFlight(flights, f)

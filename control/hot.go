@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/warmpath/warmpath/control/index"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/homes"
+	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -19,7 +21,8 @@ import (
 // takes some 50 ms beside it, so a prefix that gets hot has homes within two seconds.
 const planEvery = 500 * time.Millisecond
 
-// hotBook counts what is hot and plans its homes, pool by pool.
+// hotBook counts what is hot, and plans its homes and the copies that gateways make for them, pool by
+// pool.
 type hotBook struct {
 	began time.Time
 
@@ -31,33 +34,62 @@ func newHotBook(now time.Time) *hotBook {
 	return &hotBook{began: now, pools: map[uint8]*homes.Planner{}}
 }
 
-// dispatched counts a request.
-func (b *hotBook) dispatched(pool uint8, path []index.Checkpoint, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// planner is that of a pool. Requires mu.
+func (b *hotBook) planner(pool uint8) *homes.Planner {
 	p := b.pools[pool]
 	if p == nil {
 		p = homes.NewPlanner()
 		b.pools[pool] = p
 	}
-	p.Heat.Add(path, now.Sub(b.began))
+	return p
 }
 
-// plan brings all plans to now and returns the HOMES section.
-func (b *hotBook) plan(now time.Time, workers map[uint8][]homes.Worker, x *index.Index) (section []byte) {
+// dispatched counts a request.
+func (b *hotBook) dispatched(pool uint8, path []index.Checkpoint, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for pool := range 256 {
-		p := b.pools[uint8(pool)]
-		if p == nil {
-			continue
-		}
-		underWay := func(each func(homes.Begins)) { showUnderWay(x, workers[uint8(pool)], each) }
-		for _, h := range p.Plan(now.Sub(b.began), workers[uint8(pool)], nil, underWay, x.Holds) {
-			section = wire.AppendHome(section, &wire.Home{Fingerprint: h.Fingerprint, Units: h.Units, Pool: uint8(pool), Bitmap: bitmapOf(h.Homes)})
+	b.planner(pool).Heat.Add(path, now.Sub(b.began))
+}
+
+// copied hears that a gateway has made a copy.
+func (b *hotBook) copied(gateway string, pool uint8, fingerprint uint64, worker uint16) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.planner(pool).Made(fingerprint, worker, wire.MakerOf(gateway))
+}
+
+// plan brings all plans to now. makers are the gateways that make copies, by pool. It returns the
+// pools in which copies have just come to be left to requests.
+func (b *hotBook) plan(now time.Time, workers map[uint8][]homes.Worker, x *index.Index, makers map[uint8][]uint64) (left []uint8) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for pool, p := range b.pools {
+		underWay := func(each func(homes.Begins)) { showUnderWay(x, workers[pool], each) }
+		_, before := p.LeftAlone()
+		p.Plan(now.Sub(b.began), workers[pool], makers[pool], underWay, x.Holds)
+		if _, alone := p.LeftAlone(); alone && !before {
+			left = append(left, pool)
 		}
 	}
-	return section
+	slices.Sort(left)
+	return left
+}
+
+// sections are HOMES and COPIES as of the last plan.
+func (b *hotBook) sections() (home, copies []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, pool := range slices.Sorted(maps.Keys(b.pools)) {
+		for _, h := range b.pools[pool].Prefixes() {
+			if len(h.Homes) > 0 {
+				home = wire.AppendHome(home, &wire.Home{Fingerprint: h.Fingerprint, Units: h.Units, Pool: pool, Bitmap: bitmapOf(h.Homes)})
+			}
+			for _, c := range h.Copies {
+				copies = wire.AppendCopy(copies, &wire.Copy{Fingerprint: h.Fingerprint, Units: h.Units, Pool: pool, Ref: c.Ref, Maker: c.Maker})
+			}
+		}
+	}
+	return home, copies
 }
 
 // showUnderWay shows what every request begins with that was dispatched to one of the workers and
@@ -89,8 +121,24 @@ func bitmapOf(refs []uint16) []byte {
 	return bitmap
 }
 
-// planHomes publishes the homes of hot prefixes.
+// planHomes publishes the homes of hot prefixes, and who makes which copy for them: by the leader's
+// plan where there is one.
 func (s *Service) planHomes(now time.Time) {
+	if !s.takeLeadersPlan(now) {
+		left := s.hot.plan(now, s.plannedWorkers(now), s.index, s.makers(now))
+		for _, index := range left {
+			if pool := s.policy.Load().parsed.ByIndex(index); pool != nil {
+				s.log.Warn("copies of hot prefixes are left to requests for ten minutes: those that gateways should have made were not there in time", "pool", pool.Name,
+					"remedy", "engines must accept /v1/completions with token ids, and the module needs the pool's cluster name: worker_cluster; copy_slice_tokens: 0 ends this")
+			}
+		}
+		s.tellPlan()
+	}
+	s.table.SetHomes(s.hot.sections())
+}
+
+// plannedWorkers are those that can be homes, by pool.
+func (s *Service) plannedWorkers(now time.Time) map[uint8][]homes.Worker {
 	workers, totals := map[uint8][]homes.Worker{}, s.gateways.Totals(now)
 	for _, w := range s.published() {
 		if w.State == discovery.Healthy || w.State == discovery.Unknown {
@@ -98,12 +146,42 @@ func (s *Service) planHomes(now time.Time) {
 			workers[pool] = append(workers[pool], homes.Worker{Ref: w.Ref, InFlight: int(totals[w.Ref].Requests)})
 		}
 	}
-	s.table.SetHomes(s.hot.plan(now, workers, s.index))
+	return workers
 }
 
-// hotStatus shows the hot prefixes and their homes.
-func (s *Service) hotStatus() []api.HotPrefix {
+// makers are the gateways that make copies in slices, by pool: where prompts are tokens, and the rule
+// wants it. After a restart that has left nothing of the index nobody knows which are there.
+func (s *Service) makers(now time.Time) map[uint8][]uint64 {
+	if !s.plansForAll() || s.learning.Load() {
+		return nil
+	}
+	d := s.policy.Load()
+	vocabularies := map[uint8]policy.Hash{}
+	s.policyMu.Lock()
+	for i := range d.parsed.Pools {
+		pool := &d.parsed.Pools[i]
+		exact := s.exact[pool.Name]
+		if exact != nil && exact.serving != nil && pool.Policy.Name == policy.Cost && pool.Policy.CopySlice > 0 && d.parsed.Mode(pool) == policy.Route {
+			vocabularies[pool.Index] = exact.serving.vocabulary.Hash
+		}
+	}
+	s.policyMu.Unlock()
+	out := map[uint8][]uint64{}
+	for pool, vocabulary := range vocabularies {
+		for _, name := range s.gateways.Makers(pool, vocabulary, now) {
+			out[pool] = append(out[pool], wire.MakerOf(name))
+		}
+	}
+	return out
+}
+
+// hotStatus shows the hot prefixes, their homes, and who makes copies for more.
+func (s *Service) hotStatus(now time.Time) []api.HotPrefix {
 	addresses := addressesOf(s.published())
+	names := map[uint64]string{}
+	for _, g := range s.gateways.List(now) {
+		names[wire.MakerOf(g.Name)] = g.Name
+	}
 	s.hot.mu.Lock()
 	defer s.hot.mu.Unlock()
 	out := []api.HotPrefix{}
@@ -116,10 +194,13 @@ func (s *Service) hotStatus() []api.HotPrefix {
 		for _, x := range p.Prefixes() {
 			h := api.HotPrefix{
 				Pool: pools[i].Name, Fingerprint: strconv.FormatUint(x.Fingerprint, 16), Tokens: int(x.Units) * fingerprint.UnitTokens,
-				Share: x.Share, Homes: []string{},
+				Share: x.Share, Homes: []string{}, Copies: []api.HotCopy{},
 			}
 			for _, ref := range x.Homes {
 				h.Homes = append(h.Homes, addresses[ref])
+			}
+			for _, c := range x.Copies {
+				h.Copies = append(h.Copies, api.HotCopy{Worker: addresses[c.Ref], Gateway: names[c.Maker]})
 			}
 			out = append(out, h)
 		}
@@ -127,14 +208,31 @@ func (s *Service) hotStatus() []api.HotPrefix {
 	return out
 }
 
-type hotCount struct{ prefixes, homes int }
+// hotCount is what metrics tell of a pool.
+type hotCount struct {
+	prefixes, homes, copies int
+	homes.Counts
+	leftAlone bool
+}
 
-// hotCounts sums by pool.
-func hotCounts(hot []api.HotPrefix) map[string]hotCount {
+// hotCounts are those of all pools that requests went to, by name.
+func (s *Service) hotCounts() map[string]hotCount {
 	out := map[string]hotCount{}
-	for i := range hot {
-		n := out[hot[i].Pool]
-		out[hot[i].Pool] = hotCount{n.prefixes + 1, n.homes + len(hot[i].Homes)}
+	pools := s.policy.Load().parsed.Pools
+	s.hot.mu.Lock()
+	defer s.hot.mu.Unlock()
+	for i := range pools {
+		p := s.hot.pools[pools[i].Index]
+		if p == nil {
+			continue
+		}
+		n := hotCount{prefixes: len(p.Prefixes()), Counts: p.Counts()}
+		for _, x := range p.Prefixes() {
+			n.homes += len(x.Homes)
+			n.copies += len(x.Copies)
+		}
+		_, n.leftAlone = p.LeftAlone()
+		out[pools[i].Name] = n
 	}
 	return out
 }

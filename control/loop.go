@@ -71,6 +71,8 @@ func (s *Service) publishLoop(ctx context.Context) {
 			s.publishFleet(&batch, time.Now())
 		case now := <-plans.C:
 			s.planHomes(now)
+		case <-s.plans.heard:
+			s.planHomes(time.Now())
 		case <-loads.timer.C:
 			now := time.Now()
 			s.table.Together(func() {

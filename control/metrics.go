@@ -136,6 +136,9 @@ var (
 	descResting      = desc("refs_resting", "Refs of workers that are gone, kept from use until no gateway can mistake them.")
 	descHot          = desc("hot_prefixes", "Prefixes that have homes.", "pool")
 	descHomes        = desc("hot_homes", "Homes of the pool's hot prefixes, of all of them together.", "pool")
+	descCopies       = desc("hot_copies", "Copies of the pool's hot prefixes that gateways are making.", "pool")
+	descCopied       = desc("hot_copies_total", "Copies that gateways were given to make, by what became of them.", "pool", "kind")
+	descCopiesLeft   = desc("hot_copies_left_alone", "1 while copies are left to requests, as too many of the gateways' failed.", "pool")
 	descSavedAge     = desc("state_age_seconds", "Age of the last whole save of the state; -1 never.")
 	descSaveTime     = desc("state_save_seconds", "Time that the last save took.")
 	descSaveBytes    = desc("state_save_bytes", "Bytes that it wrote.")
@@ -149,7 +152,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		descWorkers, descWorkerTrust, descWorkerItems, descWorkerFlight, descWorkerAge, descWorkerAvoid, descGateways, descLag,
 		descWorkerTruth, descWorkerPoor, descWorkerEvict, descWorkerBeat, descBeats,
 		descEntries, descTableBytes, descTableBits, descTableVersion, descTableDropped, descIndexBytes, descIndexNodes,
-		descPending, descEvents, descTokens, descMode, descParity, descFile, descReady, descHot, descHomes, descLearning, descOff,
+		descPending, descEvents, descTokens, descMode, descParity, descFile, descReady, descHot, descHomes, descCopies, descCopied, descCopiesLeft, descLearning, descOff,
 		descSavedAge, descSaveTime, descSaveBytes,
 		descEventBlocks, descEventAge, descEventUp, descEventCounts,
 		descSourceUp, descSourceAge, descSourceItems, descSourceSkip, descAdapters, descResting,
@@ -281,9 +284,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(descParity, parityValue[w.Outcome], t.Pool, w.Worker)
 		}
 	}
-	for pool, n := range hotCounts(st.Hot) {
+	for pool, n := range c.s.hotCounts() {
 		gauge(descHot, float64(n.prefixes), pool)
 		gauge(descHomes, float64(n.homes), pool)
+		gauge(descCopies, float64(n.copies), pool)
+		gauge(descCopiesLeft, truth(n.leftAlone), pool)
+		count(descCopied, n.Begun, pool, "begun")
+		count(descCopied, n.Made, pool, "made")
+		count(descCopied, n.Failed, pool, "failed")
 	}
 	gauge(descLearning, truth(st.Learning))
 	gauge(descOff, truth(st.Off))

@@ -66,6 +66,7 @@ func (s *Service) runCluster(ctx context.Context, group *errgroup.Group) {
 	group.Go(func() error { s.documentsLoop(ctx); return nil })
 	group.Go(func() error { s.membersLoop(ctx); return nil })
 	group.Go(func() error { s.workersLoop(ctx); return nil })
+	group.Go(func() error { return s.plansLoop(ctx) })
 }
 
 // decodeDocument reads what the replicas agreed on into doc, and refuses another

@@ -56,6 +56,7 @@ type Service struct {
 
 	cluster    *cluster.Cluster // nil: alone
 	agreed     atomic.Bool      // the documents were read
+	plans      planBook
 	ledger     ledgerBook
 	members    memberBook
 	workers    workersBook
@@ -124,7 +125,7 @@ func New(cfg Config) (_ *Service, err error) {
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, started: now, unlock: unlock,
 		index: index.New(cfg.Index), gateways: ingest.NewGateways(), exact: map[string]*exactPool{}, feeds: feeds{byRef: map[uint16]*feed{}, sized: make(chan struct{}, 1)}, beats: beats{caches: map[uint16]*beatCache{}}, evictions: map[uint16]*eviction.Detector{},
-		ledger: newLedgerBook(), members: newMemberBook(), workers: newWorkersBook(),
+		plans: newPlanBook(), ledger: newLedgerBook(), members: newMemberBook(), workers: newWorkersBook(),
 		dirty: make(chan struct{}, 1), loaded: make(chan struct{}, 1), batched: make(chan struct{}, 1), urgent: make(chan struct{}, 1), saveSoon: make(chan struct{}, 1),
 		serving: make(chan struct{}), ready: make(chan struct{}), stopping: make(chan struct{}),
 		hot: newHotBook(now), young: newYoungBook(), tiers: tiers.New(), tiered: map[string]bool{},
@@ -152,7 +153,7 @@ func New(cfg Config) (_ *Service, err error) {
 	s.ingest = &ingest.Ingest{
 		Index: s.index, Fleet: s.fleet, Gateways: s.gateways, Log: s.log, Nudge: s.monitor.Nudge,
 		Observing:  func(pool uint8) bool { return s.policy.Load().observing(pool) },
-		Dispatched: s.hot.dispatched,
+		Dispatched: s.hot.dispatched, Copied: s.hot.copied,
 	}
 	if !s.restore() && cfg.Learn > 0 {
 		s.learnUntil = now.Add(cfg.Learn)

@@ -15,7 +15,7 @@ func (s *Service) Status() api.Status {
 	totals := s.gateways.Totals(now)
 	out := api.Status{
 		Version: s.cfg.Version, Started: s.started.UTC().Format(time.RFC3339), Learning: s.learning.Load(), Off: table.Off,
-		RefsResting: int(s.resting.Load()), Adapters: s.adaptersInForce(), Sources: []api.Source{}, Workers: []api.Worker{}, Gateways: []api.Gateway{}, Tokenizers: s.tokenizerStatus(now), Hot: s.hotStatus(), Saved: s.saveStatus(now), Cluster: s.clusterStatus(now),
+		RefsResting: int(s.resting.Load()), Adapters: s.adaptersInForce(), Sources: []api.Source{}, Workers: []api.Worker{}, Gateways: []api.Gateway{}, Tokenizers: s.tokenizerStatus(now), Hot: s.hotStatus(now), Saved: s.saveStatus(now), Cluster: s.clusterStatus(now),
 		Table: api.Table{Epoch: table.Epoch, Version: table.Version, Entries: table.Entries, Bytes: table.Bytes, Bits: int(table.Bits), Sets: table.Sets, Dropped: table.Dropped},
 		Index: api.Index{Fingerprints: stats.Fingerprints, Entries: stats.Nodes, Bytes: stats.Bytes + stats.PendingBytes, Pending: stats.Pending},
 		Counters: api.Counters{

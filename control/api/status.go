@@ -91,6 +91,14 @@ type HotPrefix struct {
 	Tokens      int      `json:"tokens"`      // 16 a unit: in approximate mode an estimate
 	Share       float64  `json:"share"`       // of the pool's recent requests
 	Homes       []string `json:"homes"`       // addresses of the workers that shall hold it
+	// Copies are being made by gateways: their workers become homes when they have one.
+	Copies []HotCopy `json:"copies"`
+}
+
+// HotCopy is a copy of a hot prefix that is being made.
+type HotCopy struct {
+	Worker  string `json:"worker"`  // address
+	Gateway string `json:"gateway"` // that makes it; empty for one that isn't known any more
 }
 
 // Saved is what came of writing the state file and what lies beside it.

@@ -58,6 +58,9 @@ type Dispatch struct {
 	// Observe: the choice wasn't carried out, so it predicts nothing before the
 	// done report says who served.
 	Observe bool
+	// Copy: no client asked, a gateway has made a copy of a prefix. The worker has it and had the
+	// work, and it tells nothing of what requests begin with, hit and wait for.
+	Copy bool
 }
 
 // Outcome of a request, as in the done report.
@@ -227,7 +230,7 @@ func (x *Index) dispatch(d Dispatch, now time.Time) {
 	if x.pending.has(d.Request) {
 		return // a gateway that can't tell whether it was heard says it again
 	}
-	p := pending{id: d.Request, at: now, seq: d.Order, chosen: d.Chosen, idle: d.Idle, promptUnits: d.PromptUnits, path: slices.Clone(d.Path)}
+	p := pending{copy: d.Copy, id: d.Request, at: now, seq: d.Order, chosen: d.Chosen, idle: d.Idle, promptUnits: d.PromptUnits, path: slices.Clone(d.Path)}
 	m := x.models[d.Chosen]
 	switch {
 	case m == nil:
@@ -239,18 +242,24 @@ func (x *Index) dispatch(d Dispatch, now time.Time) {
 	default:
 		p.counted, p.work = true, float64(d.PromptUnits-min(d.MatchedUnits, d.PromptUnits))*fingerprint.UnitTokens
 		x.learned[d.Chosen].recent.add(p.work, now)
-		x.learned[d.Chosen].hits.dispatched(&d)
+		if !d.Copy {
+			x.learned[d.Chosen].hits.dispatched(&d)
+		}
 	}
 	if m != nil && len(d.Path) > 0 {
 		_, p.confirmed = m.deepest(d.Path)
-		x.poolOf(m.pool).saw(d.Path)
-		x.warmMatch(d.Path)
+		if !d.Copy {
+			x.poolOf(m.pool).saw(d.Path)
+			x.warmMatch(d.Path)
+		}
 		if !d.Observe && !m.spread {
 			if p.inserted = x.insert(m, d.Path, d.Order); p.inserted {
 				m.predict(d.Path)
 				p.born = m.born
 			}
-			x.expectNext(d.Path)
+			if !d.Copy {
+				x.expectNext(d.Path)
+			}
 			m.awaitReport(d.Path, now.Add(unansweredFor))
 		}
 	}
@@ -305,8 +314,10 @@ func (x *Index) done(d Done, now time.Time) {
 		x.counters.Moved++
 	}
 	if served.spread {
-		x.learnRates(served, &d, p.idle && served == chosen)
-		x.settle(served, chosen, &p, &d, now)
+		if !p.copy {
+			x.learnRates(served, &d, p.idle && served == chosen)
+			x.settle(served, chosen, &p, &d, now)
+		}
 		return // one of its caches has the prompt now, and reports it
 	}
 	// Whoever answered has computed the whole prompt, and an engine counts a
@@ -314,8 +325,10 @@ func (x *Index) done(d Done, now time.Time) {
 	if !x.insert(served, p.path, d.Order) {
 		return
 	}
-	x.learnRates(served, &d, p.idle && served == chosen)
-	x.settle(served, chosen, &p, &d, now)
+	if !p.copy {
+		x.learnRates(served, &d, p.idle && served == chosen)
+		x.settle(served, chosen, &p, &d, now)
+	}
 	served.confirm(p.path)
 	served.awaitReport(p.path, now.Add(unreportedFor))
 	x.proven(served, &p, &d, now)

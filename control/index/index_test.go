@@ -495,3 +495,28 @@ func BenchmarkDispatch(b *testing.B) {
 		i++
 	}
 }
+
+// A copy is held and was work, as any request's prompt; it is no request of a client's.
+func TestACopyThatAGatewayMadeIsHeldAndCountsForNoRequest(t *testing.T) {
+	x := fleet(1)
+	x.Done(complete(x.request(1, "ab"), 1), epoch)
+	before, _ := x.Worker(1, epoch)
+	missing, ring := x.Stats().UsageMissing, x.pools["p"].fresh
+	heat := x.Value(fingerprintOf("ab"))
+	for i := range uint64(3) {
+		id := RequestID{Gateway: 8, ID: i}
+		x.Dispatch(Dispatch{Request: id, Chosen: 1, PromptUnits: 12, Path: pathOf("abc"), Copy: true}, epoch)
+		x.Done(complete(id, 1), epoch)
+	}
+	wantHolders(t, x, "abc", 1)
+	after, _ := x.Worker(1, epoch)
+	if after.RecentTokens != before.RecentTokens+3*12*16 {
+		t.Errorf("recent work %v after %v, want three copies of 12 units more", after.RecentTokens, before.RecentTokens)
+	}
+	if after.Hits != before.Hits || x.Stats().UsageMissing != missing || x.pools["p"].fresh != ring || x.Value(fingerprintOf("ab")) != heat {
+		t.Errorf("it counts as requests: %+v after %+v", after.Hits, before.Hits)
+	}
+	if x.Stats().Pending != 0 {
+		t.Error("a copy is under way for ever")
+	}
+}

@@ -9,6 +9,7 @@ type pending struct {
 	seq         uint64
 	chosen      uint16
 	idle        bool
+	copy        bool   // of a prefix, made by a gateway
 	born        uint64 // nodes so far, when it was
 	inserted    bool   // the path stands in the chosen worker's model because of it
 	confirmed   uint32 // units proven at the chosen worker when it was dispatched

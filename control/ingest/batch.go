@@ -36,9 +36,11 @@ type Ingest struct {
 	Admission func(gateway string, usage, latency []byte, now time.Time, ack []byte) ([]byte, error)
 	// Observing tells whether choices of the pool are only on paper.
 	Observing func(pool uint8) bool
-	// Dispatched is told of every dispatch; it keeps nothing of the path.
+	// Dispatched is told of every request's dispatch; it keeps nothing of the path.
 	Dispatched func(pool uint8, path []index.Checkpoint, now time.Time)
-	Log        *slog.Logger
+	// Copied is told of every copy of a prefix that a gateway has made at a worker.
+	Copied func(gateway string, pool uint8, fingerprint uint64, worker uint16)
+	Log    *slog.Logger
 
 	Counters Counters
 }
@@ -216,6 +218,8 @@ type reports struct {
 func (in *Ingest) apply(gateway string, r reports, order uint64, queues map[uint16]queue, now time.Time) error {
 	boot := xxhash.Sum64String(gateway) ^ r.chunk.Nonce
 	var path []index.Checkpoint
+	var pools poolSet
+	defer func() { in.Gateways.dispatched(gateway, &pools, now) }()
 	return wire.ForEachReport(r.records, func(rep *wire.Report) error {
 		id := index.RequestID{Gateway: boot, ID: rep.ID}
 		switch rep.Kind {
@@ -226,9 +230,15 @@ func (in *Ingest) apply(gateway string, r reports, order uint64, queues map[uint
 			}
 			in.Index.Dispatch(index.Dispatch{
 				Request: id, Order: order, Chosen: rep.Chosen, PromptUnits: rep.PromptUnits, MatchedUnits: rep.MatchedUnits,
-				Path: path, Idle: queues[rep.Chosen].empty(rep), Observe: in.Observing(rep.Pool),
+				Path: path, Idle: queues[rep.Chosen].empty(rep), Observe: in.Observing(rep.Pool), Copy: rep.Copy,
 			}, now)
-			in.Dispatched(rep.Pool, path, now)
+			switch {
+			case !rep.Copy:
+				pools.add(rep.Pool)
+				in.Dispatched(rep.Pool, path, now)
+			case len(path) > 0:
+				in.Copied(gateway, rep.Pool, path[len(path)-1].Fingerprint, rep.Chosen)
+			}
 		case wire.Done:
 			d := index.Done{
 				Request: id, Order: order, Served: rep.Served, Outcome: outcome(rep), PredictedTokens: rep.PredictedTokens,

@@ -15,6 +15,9 @@ const (
 	// LiveFor is how long a gateway's books count after its last batch. It sends
 	// one at least every 2 s.
 	LiveFor = 7 * time.Second
+	// MakerFor is how long after its last batch, and after its last dispatch to a pool, a gateway may
+	// be given copies to make there: one that has just a request now and then begins too late.
+	MakerFor = 2 * time.Second
 	// forgetAfter is how long a silent gateway is shown in the status.
 	forgetAfter = 10 * time.Minute
 	maxGateways = 1024
@@ -30,6 +33,8 @@ type Gateway struct {
 	FailedBatches uint64
 	LastSeen      time.Time
 	InFlight      int
+	// Copies: it makes copies of hot prefixes.
+	Copies bool
 	// Elsewhere: it reports to another replica of control, and has its table.
 	Elsewhere bool
 	// Ready is how far it has the vocabularies of its policy; read only.
@@ -70,11 +75,25 @@ type Gateways struct {
 	mu     sync.Mutex
 	byKey  map[gatewayKey]*gateway
 	chunks map[chunkKey]chunkMark
+	last   map[poolKey]time.Time // dispatch of a client's request
 }
+
+// poolKey is a gateway by name and a pool by index.
+type poolKey struct {
+	name string
+	pool uint8
+}
+
+// poolSet is a set of pools by index.
+type poolSet [4]uint64
+
+func (s *poolSet) add(pool uint8) { s[pool/64] |= 1 << (pool % 64) }
+
+func (s *poolSet) has(pool uint8) bool { return s[pool/64]>>(pool%64)&1 != 0 }
 
 // NewGateways returns an empty registry.
 func NewGateways() *Gateways {
-	return &Gateways{byKey: map[gatewayKey]*gateway{}, chunks: map[chunkKey]chunkMark{}}
+	return &Gateways{byKey: map[gatewayKey]*gateway{}, chunks: map[chunkKey]chunkMark{}, last: map[poolKey]time.Time{}}
 }
 
 // saw records a batch, which another replica took where elsewhere is set. inFlight
@@ -103,7 +122,7 @@ func (g *Gateways) saw(w *wire.Gateway, inFlight map[uint16]wire.InFlight, ready
 	gw.Gateway = Gateway{
 		Name: w.Name, Nonce: w.Nonce, Epoch: w.Epoch, Version: w.Version, LiveRows: int(w.LiveRows),
 		FailedBatches: gw.FailedBatches + uint64(w.FailedBatches), LastSeen: now, Ready: ready,
-		Elsewhere: elsewhere,
+		Copies: w.Copies, Elsewhere: elsewhere,
 	}
 	if inFlight != nil {
 		gw.inFlight = inFlight
@@ -125,6 +144,37 @@ func (g *Gateways) fresh(name string, c wire.Chunk, now time.Time) bool {
 	}
 	g.chunks[key] = chunkMark{c.Sequence, now}
 	return true
+}
+
+// dispatched records to which pools a gateway has just dispatched.
+func (g *Gateways) dispatched(name string, pools *poolSet, now time.Time) {
+	if *pools == (poolSet{}) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for pool := range 256 {
+		if key := (poolKey{name, uint8(pool)}); pools.has(key.pool) {
+			g.last[key] = now
+		}
+	}
+}
+
+// Makers names the gateways that can make copies of a pool's prefixes: those that say so, whose VMs
+// all have the vocabulary, and that have dispatched to the pool within MakerFor. A VM knows the
+// tokens of a prefix when it has a request that begins with it.
+func (g *Gateways) Makers(pool uint8, vocabulary policy.Hash, now time.Time) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []string
+	for _, gw := range g.byKey {
+		last, ok := g.last[poolKey{gw.Name, pool}]
+		if ok && gw.Copies && !gw.superseded && now.Sub(gw.LastSeen) <= MakerFor && now.Sub(last) <= MakerFor && gw.Has(vocabulary) {
+			out = append(out, gw.Name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Totals sums what live gateways have in flight, by ref.
@@ -195,6 +245,11 @@ func (g *Gateways) forget(now time.Time, age time.Duration) {
 	for key, gw := range g.byKey {
 		if now.Sub(gw.LastSeen) > age {
 			delete(g.byKey, key)
+		}
+	}
+	for key, last := range g.last {
+		if now.Sub(last) > LiveFor {
+			delete(g.last, key)
 		}
 	}
 	for key, c := range g.chunks {

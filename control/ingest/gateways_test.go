@@ -2,9 +2,11 @@ package ingest
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/warmpath/warmpath/shared/policy"
 	"github.com/warmpath/warmpath/shared/wire"
 )
 
@@ -38,6 +40,49 @@ func TestWhatEveryGatewayHasPassed(t *testing.T) {
 		}
 		if got := g.Passed(epoch, t0.Add(c.now)); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestMakersOfCopiesAreThoseThatCanAndAreBusy(t *testing.T) {
+	t0 := time.Unix(1_700_000_000, 0)
+	hash, other := policy.Hash{1}, policy.Hash{2}
+	has := func(h policy.Hash, vms uint16) map[policy.Hash]wire.Ready {
+		return map[policy.Hash]wire.Ready{h: {Hash: h, VMs: vms}}
+	}
+	for name, c := range map[string]struct {
+		gateway wire.Gateway
+		ready   map[policy.Hash]wire.Ready
+		pool    uint8
+		now     time.Duration
+		want    bool
+	}{
+		"busy, and can":                 {wire.Gateway{Copies: true}, has(hash, 2), 3, 0, true},
+		"a moment ago":                  {wire.Gateway{Copies: true}, has(hash, 2), 3, MakerFor, true},
+		"too long ago":                  {wire.Gateway{Copies: true}, has(hash, 2), 3, MakerFor + 1, false},
+		"a module from before":          {wire.Gateway{}, has(hash, 2), 3, 0, false},
+		"another vocabulary":            {wire.Gateway{Copies: true}, has(other, 2), 3, 0, false},
+		"not all VMs have it":           {wire.Gateway{Copies: true}, has(hash, 1), 3, 0, false},
+		"its requests were another's":   {wire.Gateway{Copies: true}, has(hash, 2), 4, 0, false},
+		"its requests were another's 2": {wire.Gateway{Copies: true}, has(hash, 2), 255, 0, false},
+	} {
+		g := NewGateways()
+		c.gateway.Name, c.gateway.Nonce, c.gateway.LiveRows = "g", 1, 2
+		var pools poolSet
+		pools.add(c.pool)
+		for range 2 { // two processes under a name are one maker
+			g.saw(&c.gateway, nil, c.ready, false, t0)
+			c.gateway.Nonce++
+		}
+		c.gateway.Nonce = 1
+		g.saw(&c.gateway, nil, c.ready, false, t0)
+		g.dispatched("g", &pools, t0)
+		got := g.Makers(3, hash, t0.Add(c.now))
+		if want := []string{"g"}; c.want != slices.Equal(got, want) || !c.want && len(got) != 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+		if g.forget(t0.Add(LiveFor+1), LiveFor); len(g.last) != 0 {
+			t.Errorf("%s: %d dispatches are remembered for ever", name, len(g.last))
 		}
 	}
 }

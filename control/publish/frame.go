@@ -28,6 +28,7 @@ type Load struct {
 type loadSection struct {
 	records []Load
 	homes   []byte // the HOMES section that goes with them
+	copies  []byte // COPIES
 	at      uint64
 	sent    time.Time
 }
@@ -96,15 +97,15 @@ func (t *Table) SetLoads(records []Load, now time.Time) {
 	t.wake()
 }
 
-// SetHomes replaces the HOMES section. It goes with the loads, so these are sent again.
-func (t *Table) SetHomes(payload []byte) {
+// SetHomes replaces the HOMES and COPIES sections. They go with the loads, so these are sent again.
+func (t *Table) SetHomes(homes, copies []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := &t.loads
-	if bytes.Equal(l.homes, payload) {
+	if bytes.Equal(l.homes, homes) && bytes.Equal(l.copies, copies) {
 		return
 	}
-	l.homes = slices.Clone(payload)
+	l.homes, l.copies = slices.Clone(homes), slices.Clone(copies)
 	if l.at > 0 {
 		t.bump()
 		l.at = t.version
@@ -236,6 +237,9 @@ func (t *Table) about(b []byte, now time.Time, want func(at uint64) bool) []byte
 		b = wire.AppendSection(b, wire.SectionCaches, t.loads.caches(nil, now))
 		if len(t.loads.homes) > 0 {
 			b = wire.AppendSection(b, wire.SectionHomes, t.loads.homes)
+		}
+		if len(t.loads.copies) > 0 {
+			b = wire.AppendSection(b, wire.SectionCopies, t.loads.copies)
 		}
 	}
 	if want(t.policy.at) {

@@ -251,6 +251,48 @@ func TestWhatIsPublishedAlreadyWakesNobody(t *testing.T) {
 	}
 }
 
+// HOMES and COPIES go with the loads: in every frame that has those, and in none without.
+func TestHomesAndCopiesGoWithTheLoads(t *testing.T) {
+	x := New(Config{MinBits: 6}, start)
+	sections := func(version uint64) (found map[wire.SectionType]string, to uint64) {
+		t.Helper()
+		frame, ok := x.Update(x.epoch, version, wire.Version, start)
+		if !ok {
+			return nil, version
+		}
+		h, err := wire.DecodeHeader(frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = map[wire.SectionType]string{}
+		if err := wire.ForEachSection(frame, func(s wire.Section) error { found[s.Type] = string(s.Payload); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return found, h.To
+	}
+	x.SetLoads([]Load{{Load: wire.Load{Ref: 1, State: 1}}}, start)
+	_, at := sections(0)
+	for _, c := range []struct{ homes, copies string }{{"", "c1"}, {"h1", "c1"}, {"h1", ""}, {"h2", "c2"}, {"", ""}} {
+		x.SetHomes([]byte(c.homes), []byte(c.copies))
+		found, to := sections(at)
+		_, loads := found[wire.SectionLoads]
+		if !loads || found[wire.SectionHomes] != c.homes || found[wire.SectionCopies] != c.copies {
+			t.Errorf("%+v: sections %v", c, found)
+		}
+		x.SetHomes([]byte(c.homes), []byte(c.copies))
+		if found, _ := sections(to); found != nil {
+			t.Errorf("%+v is told twice: %v", c, found)
+		}
+		at = to
+	}
+	x.SetHomes([]byte("h"), []byte("c"))
+	_, at = sections(at)
+	x.SetRoster([]byte("r"))
+	if found, _ := sections(at); found[wire.SectionRoster] != "r" || len(found) != 1 {
+		t.Errorf("a roster brings %v", found)
+	}
+}
+
 func TestABatchLargerThanTheTableFindsRoomAtOnce(t *testing.T) {
 	x := New(Config{}, start)
 	rng := rand.New(rand.NewPCG(5, 6))

@@ -5,6 +5,7 @@ package courier
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,5 +163,28 @@ func TestAGatewayKeepsToItsReplicaUntilThatFails(t *testing.T) {
 	other.Control.Authority = "control.example.com"
 	if c.authority() != "control.example.com" {
 		t.Errorf("%s, though another is configured", c.authority())
+	}
+}
+
+// TestSectionsThatItDoesntKnowAreSkipped: so that control can tell newer modules more.
+func TestSectionsThatItDoesntKnowAreSkipped(t *testing.T) {
+	host, c := begin(t)
+	if !c.takeUpdate(golden(t, "resync"), host.Clock) || !c.takeRange(golden(t, "pages")) {
+		t.Fatalf("refused: %v", host.Logs)
+	}
+	c.finish(host)
+	frame := golden(t, "update")
+	unknown := wire.AppendSection(slices.Clone(frame[:wire.HeaderBytes]), 250, []byte("of a version to come"))
+	unknown = append(unknown, frame[wire.HeaderBytes:]...)
+	unknown = wire.AppendSection(unknown, 251, nil)
+	if !c.takeUpdate(unknown, host.Clock) {
+		t.Fatalf("refused: %v", host.Logs)
+	}
+	c.finish(host)
+	if m, _ := c.fleet.Meta(); m.Version != 45 {
+		t.Errorf("%+v", m)
+	}
+	if got := c.stored(); len(got) != 1 {
+		t.Errorf("the table has %v", got)
 	}
 }

@@ -21,6 +21,8 @@ const (
 	// MaxMaking bounds the copies that one maker has to make at once: each is a request under way
 	// with the prefix's ids for its body. What is beyond is made by requests.
 	MaxMaking = 32
+	// maxCopies bounds those of all makers of a pool: gateways are told of all of them, 24 bytes each.
+	maxCopies = 512
 )
 
 // Copy is a copy of a prefix that a gateway makes at a worker, in slices: by requests of its own,
@@ -91,6 +93,7 @@ type copyBook struct {
 	now    time.Duration
 	makers []uint64 // none: nothing is made in slices
 	busy   map[uint64]int
+	all    int // copies being made
 }
 
 func newCopyBook() copyBook {
@@ -134,9 +137,11 @@ func (b *copyBook) begin(now time.Duration, makers []uint64) {
 		b.makers = nil
 	}
 	clear(b.busy)
+	b.all = 0
 	for _, e := range b.entries {
 		if e.state == making {
 			b.busy[e.maker]++
+			b.all++
 		}
 	}
 }
@@ -217,6 +222,9 @@ func (b *copyBook) step(e *entry, x *hot, ref uint16, held bool) {
 func (b *copyBook) give(e *entry, x *hot, ref uint16) {
 	best, found := uint64(0), false
 	for _, maker := range b.makers {
+		if b.all >= maxCopies {
+			break
+		}
 		if b.busy[maker] < MaxMaking && (!found || rank(maker, x.fingerprint, ref) > rank(best, x.fingerprint, ref)) {
 			best, found = maker, true
 		}
@@ -230,6 +238,7 @@ func (b *copyBook) give(e *entry, x *hot, ref uint16) {
 	e.state, e.given, e.maker = making, true, best
 	e.deadline = min(b.now+patienceFor(x.units), e.final)
 	b.busy[best]++
+	b.all++
 }
 
 // failed counts a copy that wasn't there in time. It tells nothing of slices where others were made

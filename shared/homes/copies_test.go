@@ -46,6 +46,12 @@ func (f *copying) plan() Prefix {
 	return all[0]
 }
 
+// wait lets a time pass without a plan, at whose end the prefix is as hot as before.
+func (f *copying) wait(d time.Duration) {
+	f.now += d - 3*time.Second
+	f.play(3 * time.Second)
+}
+
 // counts fails the test unless so many homes and copies are in the plan.
 func (f *copying) counts(x Prefix, homes, copies int) {
 	f.t.Helper()
@@ -164,6 +170,10 @@ func TestSlicesAreLeftAloneAfterFailuresWithoutASuccess(t *testing.T) {
 	if got := f.p.Counts(); !alone || until != f.now+leaveAlone || got.Failed != tolerated {
 		t.Fatalf("%+v, alone %v until %v at %v", got, alone, until, f.now)
 	}
+	for range 4 {
+		f.wait(leaveAlone/4 - 2*time.Second)
+		f.counts(f.plan(), 16, 0)
+	}
 	for f.now+500*time.Millisecond < until {
 		f.counts(f.plan(), 16, 0)
 	}
@@ -175,9 +185,7 @@ func TestSlicesAreLeftAloneAfterFailuresWithoutASuccess(t *testing.T) {
 	if _, alone := f.p.LeftAlone(); !alone || f.p.Counts().Failed != tolerated+1 {
 		t.Errorf("%+v, alone %v: want one more failure", f.p.Counts(), alone)
 	}
-	for until, _ := f.p.LeftAlone(); f.now < until; {
-		f.plan()
-	}
+	f.wait(leaveAlone)
 	// A success forgives all.
 	x := f.plan()
 	f.p.Made(hotFingerprint, x.Copies[0].Ref, 11)
@@ -269,6 +277,15 @@ func TestAMakerHasABoundedNumberOfCopiesToMake(t *testing.T) {
 	}
 	f.plan()
 	f.counts(f.plan(), 1+2*MaxMaking, 99-2*MaxMaking)
+	// Many gateways have together what their table may tell of.
+	f = newCopying(t)
+	f.workers = workers(1000, 20)
+	for maker := range uint64(100) {
+		f.makers = append(f.makers, maker+1)
+	}
+	if x = f.plan(); len(x.Copies) != maxCopies || len(x.Homes)+len(x.Copies) != 1000 {
+		t.Errorf("%d copies, %d homes", len(x.Copies), len(x.Homes))
+	}
 }
 
 func TestALongerPrefixHasMoreTime(t *testing.T) {
@@ -278,5 +295,21 @@ func TestALongerPrefixHasMoreTime(t *testing.T) {
 		if got := patienceFor(units); got != want {
 			t.Errorf("%d units: %v, want %v", units, got, want)
 		}
+	}
+}
+
+// One that takes a plan over goes on from it, as if it had been its own.
+func TestAnAdoptedPlanGoesOn(t *testing.T) {
+	leader, next := newCopying(t, 11, 12), newCopying(t, 11, 12)
+	leader.has[5], next.has[5] = true, true
+	plan := leader.plan()
+	next.p.Adopt([]Prefix{{Fingerprint: plan.Fingerprint, Units: plan.Units, Share: plan.Share, Homes: slices.Clone(plan.Homes), Copies: slices.Clone(plan.Copies)}})
+	if got := next.p.Prefixes(); len(got) != 1 || !slices.Equal(got[0].Copies, plan.Copies) {
+		t.Fatalf("adopted %+v of %+v", got, plan)
+	}
+	want := Prefix{Homes: slices.Clone(plan.Homes), Copies: slices.Clone(plan.Copies)}
+	got := next.plan()
+	if !slices.Equal(got.Homes, want.Homes) || !slices.Equal(got.Copies, want.Copies) {
+		t.Errorf("homes %v, copies %v became %v, %v", want.Homes, want.Copies, got.Homes, got.Copies)
 	}
 }

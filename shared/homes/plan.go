@@ -64,6 +64,13 @@ func NewPlanner() *Planner { return &Planner{Heat: NewHeat(), copies: newCopyBoo
 // Prefixes is the plan as of the last call of Plan.
 func (p *Planner) Prefixes() []Prefix { return p.prefixes }
 
+// Adopt makes a plan that another planner made of the same requests this one's: the next Plan goes on
+// from it. Copies of one's own that were being made are not counted any more.
+func (p *Planner) Adopt(prefixes []Prefix) {
+	p.prefixes = prefixes
+	clear(p.copies.entries)
+}
+
 // Plan brings the plan to now, for workers that take requests, and returns it, hottest first; it
 // is valid until the next call. holds tells whether a worker has a copy: those are homes first.
 // underWay shows every request that was dispatched and isn't done, by what it begins with. It need
