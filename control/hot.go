@@ -114,6 +114,9 @@ func showUnderWay(x *index.Index, workers []homes.Worker, each func(homes.Begins
 
 // bitmapOf is a set of refs, ascending, as the wire has it.
 func bitmapOf(refs []uint16) []byte {
+	if len(refs) == 0 {
+		return nil
+	}
 	bitmap := make([]byte, int(refs[len(refs)-1])/8+1)
 	for _, ref := range refs {
 		bitmap[ref/8] |= 1 << (ref % 8)

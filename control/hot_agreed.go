@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/shared/homes"
+	"github.com/warmpath/warmpath/shared/table"
+	"github.com/warmpath/warmpath/shared/wire"
 )
 
 // Every replica hears of all requests, but each at its own moment, so each would have other homes for
@@ -35,7 +37,7 @@ type toldPrefix struct {
 	Fingerprint uint64     `json:"fingerprint"`
 	Units       uint32     `json:"units"`
 	Share       float64    `json:"share"`
-	Homes       []uint16   `json:"homes"`
+	Homes       []byte     `json:"homes"` // bitmap over refs, as the HOMES section has it
 	Copies      []toldCopy `json:"copies,omitempty"`
 }
 
@@ -79,7 +81,7 @@ func (b *hotBook) told(from uint64) toldPlan {
 	out := toldPlan{Version: planVersion, From: from, Prefixes: []toldPrefix{}}
 	for _, pool := range slices.Sorted(maps.Keys(b.pools)) {
 		for _, x := range b.pools[pool].Prefixes() {
-			t := toldPrefix{Pool: pool, Fingerprint: x.Fingerprint, Units: x.Units, Share: x.Share, Homes: x.Homes}
+			t := toldPrefix{Pool: pool, Fingerprint: x.Fingerprint, Units: x.Units, Share: x.Share, Homes: bitmapOf(x.Homes)}
 			for _, c := range x.Copies {
 				t.Copies = append(t.Copies, toldCopy(c))
 			}
@@ -134,8 +136,13 @@ func (b *hotBook) adopt(told []toldPrefix) {
 	defer b.mu.Unlock()
 	byPool := map[uint8][]homes.Prefix{}
 	for _, t := range told {
+		if len(t.Homes) > table.MaxBitmapBytes {
+			continue
+		}
 		b.planner(t.Pool)
-		x := homes.Prefix{Fingerprint: t.Fingerprint, Units: t.Units, Share: t.Share, Homes: t.Homes}
+		x := homes.Prefix{Fingerprint: t.Fingerprint, Units: t.Units, Share: t.Share}
+		bitmap := wire.Home{Bitmap: t.Homes}
+		bitmap.Refs(func(ref uint16) { x.Homes = append(x.Homes, ref) })
 		for _, c := range t.Copies {
 			x.Copies = append(x.Copies, homes.Copy(c))
 		}

@@ -298,6 +298,22 @@ func TestALongerPrefixHasMoreTime(t *testing.T) {
 	}
 }
 
+// Whoever has given up on slices and then follows another has no say any more.
+func TestWhoAdoptsAPlanLeavesSlicesAloneNoMore(t *testing.T) {
+	f := newCopying(t, 11)
+	for range patient + 1 {
+		f.plan()
+	}
+	if _, alone := f.p.LeftAlone(); !alone {
+		t.Fatal("slices aren't left alone")
+	}
+	f.p.Adopt(nil)
+	if _, alone := f.p.LeftAlone(); alone {
+		t.Error("left alone by one that doesn't plan")
+	}
+	f.counts(f.plan(), 1, 15)
+}
+
 // One that takes a plan over goes on from it, as if it had been its own.
 func TestAnAdoptedPlanGoesOn(t *testing.T) {
 	leader, next := newCopying(t, 11, 12), newCopying(t, 11, 12)

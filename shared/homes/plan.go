@@ -65,10 +65,12 @@ func NewPlanner() *Planner { return &Planner{Heat: NewHeat(), copies: newCopyBoo
 func (p *Planner) Prefixes() []Prefix { return p.prefixes }
 
 // Adopt makes a plan that another planner made of the same requests this one's: the next Plan goes on
-// from it. Copies of one's own that were being made are not counted any more.
+// from it. Copies of one's own that were being made are not counted any more, and whether slices are
+// left alone is the other's to say.
 func (p *Planner) Adopt(prefixes []Prefix) {
 	p.prefixes = prefixes
 	clear(p.copies.entries)
+	p.copies.alone, p.copies.streak = false, 0
 }
 
 // Plan brings the plan to now, for workers that take requests, and returns it, hottest first; it
