@@ -39,33 +39,29 @@ func (s *stream) announce(pool *fleet.Pool, d *route.Decision, exact, steer bool
 		}
 		s.announceRank(d)
 	}
-	line := append(vm.line[:0], "hit="...)
-	line = strconv.AppendUint(line, uint64(s.heldTokens), 10)
-	line = append(line, '/')
-	line = strconv.AppendUint(line, uint64(s.promptTokens), 10)
-	line = append(line, " w="...)
-	line = append(line, best...)
-	line = append(line, " why="...)
-	line = append(line, d.Why.String()...)
-	line = append(line, " n="...)
-	line = strconv.AppendUint(line, uint64(matches), 10)
+	line := words(vm.line[:0])
+	line.whole("hit=", int64(s.heldTokens))
+	line.whole("/", int64(s.promptTokens))
+	line.add(" w=")
+	line.add(best)
+	line.add(" why=")
+	line.add(d.Why.String())
+	line.whole(" n=", int64(matches))
 	if d.SlowTokens > 0 {
-		line = append(line, " slow="...)
-		line = strconv.AppendUint(line, uint64(d.SlowTokens), 10)
+		line.whole(" slow=", int64(d.SlowTokens))
 	}
 	if sentAgo > 0 {
-		line = append(line, " sent="...)
-		line = strconv.AppendInt(line, sentAgo.Milliseconds(), 10)
-		line = append(line, "ms"...)
+		line.whole(" sent=", sentAgo.Milliseconds())
+		line.add("ms")
 	}
 	if exact {
-		line = append(line, " fp=exact"...)
+		line.add(" fp=exact")
 	}
 	if d.Control {
-		line = append(line, " group=control"...)
+		line.add(" group=control")
 	}
 	if !steer {
-		line = append(line, " mode=observe"...)
+		line.add(" mode=observe")
 	}
 	vm.line = line
 	s.setDecision(line)

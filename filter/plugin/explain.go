@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/warmpath/warmpath/filter/abi"
@@ -27,48 +26,45 @@ func (s *stream) keepExplanation(pool *fleet.Pool, p *prompt) {
 	if !s.plugin.config.Explain {
 		return
 	}
-	b := append(make([]byte, 0, 256), "mode="...)
+	w := words(append(make([]byte, 0, 256), "mode="...))
+	defer func() { s.explanation = w }()
 	if p.reason != body.OK {
-		s.explanation = append(append(b, "none reason="...), p.reason.String()...)
+		w.add("none reason=")
+		w.add(p.reason.String())
 		return
 	}
 	if pool == nil { // nobody has read it
-		s.explanation = append(b, "none"...)
+		w.add("none")
 		return
 	}
-	b = append(b, p.mode.String()...)
-	b = append(b, " tokens="...)
-	b = strconv.AppendInt(b, int64(p.tokens), 10)
+	w.add(p.mode.String())
+	w.whole(" tokens=", int64(p.tokens))
 	if p.exact() {
-		b = append(b, " fresh="...)
-		b = strconv.AppendInt(b, int64(p.encoded.Fresh), 10)
-		b = append(b, " memo="...)
-		b = strconv.AppendInt(b, int64(p.encoded.Memoised), 10)
+		w.whole(" fresh=", int64(p.encoded.Fresh))
+		w.whole(" memo=", int64(p.encoded.Memoised))
 	}
 	if p.stopped != chat.Complete {
-		b = append(append(b, " stopped="...), p.stopped.String()...)
+		w.add(" stopped=")
+		w.add(p.stopped.String())
 	}
 	if p.encoded.Exhausted {
-		b = append(b, " capped"...)
+		w.add(" capped")
 	}
 	separator := " at="
 	for i, c := range p.checkpoints {
 		if skip := len(p.checkpoints) - explainedCheckpoints; skip > 0 && i >= explainedCheckpoints/2 && i < explainedCheckpoints/2+skip {
 			if i == explainedCheckpoints/2 {
-				b = append(b, ",("...)
-				b = strconv.AppendInt(b, int64(skip), 10)
-				b = append(b, " more)"...)
+				w.whole(",(", int64(skip))
+				w.add(" more)")
 			}
 			continue
 		}
-		b = append(b, separator...)
-		b = strconv.AppendUint(b, uint64(c.End)*fingerprint.UnitTokens, 10)
+		w.whole(separator, int64(c.End)*fingerprint.UnitTokens)
 		if c.TurnEnd {
-			b = append(b, '*')
+			w.add("*")
 		}
 		separator = ","
 	}
-	s.explanation = b
 }
 
 // explainedWorkers is how many workers an explanation lists: the rest is counted.
@@ -79,11 +75,12 @@ const explainedWorkers = 16
 //
 //	price=4.0000 each=0.0650 kv_mean=0.0300 tight=0.0000 @10.0.0.1:9000;matched=640;credited=640;load=0.0800;kv=0.0200;n=3;uncached=512;age=120ms;wait=0.0512;prefill=0.0172;price=4.0650;held_up=1.0000;miss=0.0699;decode=0.0100;evict=0.0000;spread=-0.0200;cost=0.1111
 func appendWorkers(b []byte, f *fleet.Fleet, d *route.Decision, rule policy.Name) []byte {
+	w := words(b)
 	if rule == policy.Cost {
-		b = appendPart(b, " price", d.Price.Base)
-		b = appendPart(b, " each", d.Price.Each)
-		b = appendPart(b, " kv_mean", d.Price.Memory)
-		b = appendPart(b, " tight", d.Price.Tight)
+		w.part(" price=", d.Price.Base)
+		w.part(" each=", d.Price.Each)
+		w.part(" kv_mean=", d.Price.Memory)
+		w.part(" tight=", d.Price.Tight)
 	}
 	listed := 0
 	for pass := range 3 {
@@ -100,84 +97,73 @@ func appendWorkers(b []byte, f *fleet.Fleet, d *route.Decision, rule policy.Name
 				continue
 			}
 			if listed++; listed <= explainedWorkers {
-				b = appendWorker(append(append(b, " @"...), f.AddressOf(c.Ref)...), c, rule)
+				w.add(" @")
+				w.add(f.AddressOf(c.Ref))
+				w.worker(c, rule)
 			}
 		}
 	}
 	if listed > explainedWorkers {
-		b = strconv.AppendInt(append(b, " workers_more="...), int64(listed-explainedWorkers), 10)
+		w.whole(" workers_more=", int64(listed-explainedWorkers))
 	}
-	return b
+	return w
 }
 
-func appendWorker(b []byte, c *route.Candidate, rule policy.Name) []byte {
-	whole := func(name string, n int) {
-		b = strconv.AppendInt(append(append(append(b, ';'), name...), '='), int64(n), 10)
-	}
-	part := func(name string, x float64) { b = appendPart(append(b, ';'), name, x) }
-	some := func(name string, x float64) {
-		if x != 0 {
-			part(name, x)
-		}
-	}
+func (w *words) worker(c *route.Candidate, rule policy.Name) {
 	if c.Left != route.LeftNot {
-		b = append(append(b, ";left="...), c.Left.String()...)
+		w.add(";left=")
+		w.add(c.Left.String())
 	}
-	whole("matched", c.MatchedTokens)
-	whole("credited", c.CreditedTokens)
-	part("load", c.Load)
-	part("kv", c.Watermark)
-	whole("n", c.InFlight)
-	whole("uncached", c.UncachedTokens)
+	w.whole(";matched=", int64(c.MatchedTokens))
+	w.whole(";credited=", int64(c.CreditedTokens))
+	w.part(";load=", c.Load)
+	w.part(";kv=", c.Watermark)
+	w.whole(";n=", int64(c.InFlight))
+	w.whole(";uncached=", int64(c.UncachedTokens))
 	if c.Age >= 0 {
-		whole("age", int(c.Age/time.Millisecond))
-		b = append(b, "ms"...)
+		w.whole(";age=", int64(c.Age/time.Millisecond))
+		w.add("ms")
 	}
 	if c.SentAgo > 0 {
-		whole("sent", int(c.SentAgo/time.Millisecond))
-		b = append(b, "ms"...)
+		w.whole(";sent=", int64(c.SentAgo/time.Millisecond))
+		w.add("ms")
 	}
 	if c.Home {
-		b = append(b, ";home"...)
+		w.add(";home")
 	}
 	t := &c.Terms
 	switch {
 	case rule != policy.Cost && rule != policy.Weighted && rule != policy.Custom || c.Left != route.LeftNot && !t.Seen:
 	case !t.Seen:
-		b = append(b, ";not_drawn"...)
+		w.add(";not_drawn")
 	case rule == policy.Cost:
-		part("wait", t.Wait)
-		part("prefill", t.Own)
-		part("price", t.Prefill)
-		part("held_up", t.HeldUp)
-		some("miss_home", t.Home)
-		some("miss_sibling", t.Sibling)
-		some("miss_young", t.Young)
-		some("miss_gone", t.Gone)
+		w.part(";wait=", t.Wait)
+		w.part(";prefill=", t.Own)
+		w.part(";price=", t.Prefill)
+		w.part(";held_up=", t.HeldUp)
+		w.some(";miss_home=", t.Home)
+		w.some(";miss_sibling=", t.Sibling)
+		w.some(";miss_young=", t.Young)
+		w.some(";miss_gone=", t.Gone)
 		if t.Youth > 0 {
-			part("youth", t.Youth)
-			part("later", t.Later)
-			part("allowed", t.Allowed)
-			some("detour", t.Detour)
+			w.part(";youth=", t.Youth)
+			w.part(";later=", t.Later)
+			w.part(";allowed=", t.Allowed)
+			w.some(";detour=", t.Detour)
 		}
-		part("miss", t.Miss)
-		part("decode", t.Decode)
-		part("evict", t.Evict)
-		part("spread", t.Spread)
-		part("cost", t.Cost)
+		w.part(";miss=", t.Miss)
+		w.part(";decode=", t.Decode)
+		w.part(";evict=", t.Evict)
+		w.part(";spread=", t.Spread)
+		w.part(";cost=", t.Cost)
 	default:
 		if rule == policy.Weighted {
-			part("cached", t.CachedShare)
-			part("queue", t.Queue)
-			part("util", t.Utilization)
+			w.part(";cached=", t.CachedShare)
+			w.part(";queue=", t.Queue)
+			w.part(";util=", t.Utilization)
 		}
-		part("score", t.Sum)
+		w.part(";score=", t.Sum)
 	}
-	return b
-}
-
-func appendPart(b []byte, name string, x float64) []byte {
-	return strconv.AppendFloat(append(append(b, name...), '='), x, 'f', 4, 64)
 }
 
 // tellExplanation puts it on the response, with the choice that followed.
