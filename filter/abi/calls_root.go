@@ -51,6 +51,19 @@ func HTTPCall(cluster string, headers [][2]string, body []byte, timeout time.Dur
 	return callID, st
 }
 
+// HTTPCallOf is HTTPCall from the callback of any stream of the plugin context rootID: the call outlives
+// the stream. Proxies take every call for the plugin context's; the SDK would forget with the stream who
+// made it, and drop the answer.
+func HTTPCallOf(rootID uint32, cluster string, headers [][2]string, body []byte, timeout time.Duration,
+	done func(numHeaders, bodySize, numTrailers int),
+) (callID uint32, st Status) {
+	active := sdkActiveContext()
+	sdkSetActiveContext(rootID)
+	callID, st = HTTPCall(cluster, headers, body, timeout, done)
+	sdkSetActiveContext(active)
+	return callID, st
+}
+
 // GRPCCall sends one gRPC request. Its answer comes to GRPC.
 func GRPCCall(cluster, service, method string, metadata [][2]string, message []byte, timeout time.Duration) (callID uint32, st Status) {
 	pairsBuffer = AppendPairs(pairsBuffer[:0], metadata)

@@ -102,6 +102,40 @@ func TestNativeHTTPCallReachesItsCallback(t *testing.T) {
 	}
 }
 
+// TestACallOfThePluginContextOutlivesTheStreamThatMadeIt: one of the stream's own is answered to nobody.
+func TestACallOfThePluginContextOutlivesTheStreamThatMadeIt(t *testing.T) {
+	f := startNative(t)
+	for _, c := range []struct {
+		call func(func(_, _, _ int))
+		want int
+	}{
+		{func(done func(_, _, _ int)) { abi.HTTPCall("x", nil, nil, time.Second, done) }, 0},
+		{func(done func(_, _, _ int)) { abi.HTTPCallOf(1, "x", nil, nil, time.Second, done) }, 1},
+	} {
+		abi.OnContextCreate(2, 1)
+		abi.OnRequestHeaders(2, 0, true)
+		answers := 0
+		c.call(func(_, _, _ int) { answers++ })
+		id := f.HTTPCalls[len(f.HTTPCalls)-1].ID
+		abi.OnLog(2)
+		abi.OnDone(2)
+		abi.OnDelete(2)
+		abi.OnHTTPCallResponse(1, id, 0, 0, 0)
+		if answers != c.want {
+			t.Errorf("%d answers, want %d", answers, c.want)
+		}
+	}
+	// What follows is the stream's again.
+	abi.OnContextCreate(2, 1)
+	abi.OnRequestHeaders(2, 0, true)
+	abi.HTTPCallOf(1, "x", nil, nil, time.Second, func(_, _, _ int) {})
+	abi.HTTPCall("x", nil, nil, time.Second, func(_, _, _ int) { t.Error("the stream's own call is answered after its end") })
+	abi.OnLog(2)
+	abi.OnDone(2)
+	abi.OnDelete(2)
+	abi.OnHTTPCallResponse(1, f.HTTPCalls[len(f.HTTPCalls)-1].ID, 0, 0, 0)
+}
+
 func TestNativeSharedDataComparesAndSets(t *testing.T) {
 	startNative(t)
 	var s abi.Scratch

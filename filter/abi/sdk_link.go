@@ -19,6 +19,9 @@ func sdkRegisterHTTPCallout(callID uint32, done func(numHeaders, bodySize, numTr
 //go:linkname sdkSetActiveContext github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/internal.VMStateSetActiveContextID
 func sdkSetActiveContext(contextID uint32)
 
+//go:linkname sdkActiveContext github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/internal.VMStateGetActiveContextID
+func sdkActiveContext() uint32
+
 //go:linkname sdkOnVMStart github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/internal.proxyOnVMStart
 func sdkOnVMStart(rootID uint32, configurationSize int) types.OnVMStartStatus
 

@@ -107,6 +107,20 @@ type Request struct {
 	render  renderer
 }
 
+// RawModel is the model's name as it stands in the body, JSON with its quotes; empty where Model is nil.
+func (req *Request) RawModel() []byte { return req.raw(fieldModel) }
+
+// RawCacheSalt is the same of the salt.
+func (req *Request) RawCacheSalt() []byte { return req.raw(fieldCacheSalt) }
+
+func (req *Request) raw(f field) []byte {
+	s := req.spans[f]
+	if s.start == 0 || req.body[s.start] != '"' {
+		return nil
+	}
+	return req.body[s.start:s.end]
+}
+
 func (req *Request) reset(b []byte, ep Endpoint) {
 	req.Endpoint = ep
 	req.Model, req.CacheSalt, req.PromptCacheKey, req.User = nil, nil, nil, nil

@@ -74,6 +74,9 @@ type Config struct {
 	Gateway string
 	Control Control
 	Hold    Hold
+	// WorkerCluster is the proxy's cluster with a pool's workers, for the requests that the module makes
+	// itself: {pool} stands for the pool's name. Empty: it makes none.
+	WorkerCluster string
 	// BodyCapBytes is the largest body that is held and read. A larger one
 	// passes unread and is routed by load.
 	BodyCapBytes int
@@ -102,6 +105,7 @@ func Default() *Config {
 			PollWait:      10 * time.Second,
 			Timeout:       15 * time.Second,
 		},
+		WorkerCluster: "pool-{pool}",
 		BodyCapBytes:  4 << 20,
 		Tick:          100 * time.Millisecond,
 		SessionHeader: "x-session-id",
@@ -182,6 +186,8 @@ func (c *Config) set(key string, v gjson.Result) (err error) {
 		default:
 			return &Error{Key: key, Detail: `must be "headers" or "buffer", not ` + found(v)}
 		}
+	case "worker_cluster":
+		c.WorkerCluster, err = text(key, v, 256)
 	case "body_cap_bytes":
 		c.BodyCapBytes, err = number(key, v, 1<<10, 64<<20)
 	case "tick_ms":
@@ -199,7 +205,7 @@ func (c *Config) set(key string, v gjson.Result) (err error) {
 		}
 		c.Static = set
 	default:
-		return &Error{Key: key, Detail: "unknown key; known are deployment, gateway, control, hold, body_cap_bytes, " +
+		return &Error{Key: key, Detail: "unknown key; known are deployment, gateway, control, hold, worker_cluster, body_cap_bytes, " +
 			"tick_ms, session_header, expose_worker, explain, static"}
 	}
 	return err

@@ -21,7 +21,7 @@ func TestEmptyConfigurationIsTheDefault(t *testing.T) {
 func TestEveryKeyTakesEffect(t *testing.T) {
 	got, err := Parse([]byte(`{
 		"deployment": "blue", "gateway": "gw 7", "hold": "buffer", "body_cap_bytes": 1048576,
-		"tick_ms": 50, "session_header": "X-User", "expose_worker": true,
+		"tick_ms": 50, "session_header": "X-User", "expose_worker": true, "worker_cluster": "outbound|{pool}",
 		"control": {"cluster": "c", "authority": "a:1", "token": "t", "batch_interval_ms": 100, "news_interval_ms": 10, "poll_wait_ms": 2000, "timeout_ms": 3000},
 		"static": {"pools": [{"name": "p", "models": ["*"]}]}}`))
 	if err != nil {
@@ -33,7 +33,7 @@ func TestEveryKeyTakesEffect(t *testing.T) {
 	got.Static = nil
 	want := Config{
 		Deployment: "blue", Gateway: "gw 7", Hold: HoldBuffer, BodyCapBytes: 1 << 20, Tick: 50 * time.Millisecond,
-		SessionHeader: "x-user", ExposeWorker: true,
+		SessionHeader: "x-user", ExposeWorker: true, WorkerCluster: "outbound|{pool}",
 		Control: Control{
 			Cluster: "c", Authority: "a:1", Token: "t",
 			BatchInterval: 100 * time.Millisecond, NewsInterval: 10 * time.Millisecond, PollWait: 2 * time.Second, Timeout: 3 * time.Second,
@@ -62,6 +62,7 @@ func TestWhatIsWrongIsNamedWithItsPlace(t *testing.T) {
 		`{"deployment":"a.b"}`:                  `deployment: use only a-z, 0-9 and '-', not "."`,
 		`{"session_header":"x y"}`:              "session_header: is not a header name",
 		`{"gateway":"a\nb"}`:                    "gateway: holds a control character at byte 1",
+		`{"worker_cluster":7}`:                  "worker_cluster: must be a string, not 7",
 		`{"expose_worker":"yes"}`:               "expose_worker: must be true or false",
 		`{"control":{"cluster":""}}`:            "control.cluster: must not be empty",
 		`{"control":{"timeout_ms":5}}`:          "control.timeout_ms: 5 is outside",

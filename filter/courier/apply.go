@@ -28,7 +28,7 @@ type sections struct {
 	geometry                     *wire.Geometry
 	roster, loads, policy, sets  []byte
 	exact, admission             []byte // go with policy
-	caches, homes                []byte // go with loads
+	caches, homes, copies        []byte // go with loads
 	puts, removes, digests       []byte
 	hasRoster, hasLoads, hasSets bool
 }
@@ -86,6 +86,9 @@ func split(frame []byte) (parts sections, err error) {
 		case wire.SectionHomes:
 			parts.homes = b
 			return wire.ForEachHome(b, func(*wire.Home) error { return nil })
+		case wire.SectionCopies:
+			parts.copies = b
+			return wire.ForEachCopy(b, func(*wire.Copy) error { return nil })
 		case wire.SectionPolicy:
 			parts.policy = b
 			_, err := policy.Parse(b)
@@ -131,7 +134,8 @@ func (c *Courier) writeRecords(parts *sections) bool {
 		c.meta.PolicyVersion++
 	}
 	if parts.hasLoads {
-		if !c.write(keys.LoadsKey, parts.loads) || !c.writeOrEmpty(keys.CachesKey, parts.caches) || !c.writeOrEmpty(keys.HomesKey, parts.homes) {
+		if !c.write(keys.LoadsKey, parts.loads) || !c.writeOrEmpty(keys.CachesKey, parts.caches) || !c.writeOrEmpty(keys.HomesKey, parts.homes) ||
+			!c.writeOrEmpty(keys.CopiesKey, parts.copies) {
 			return false
 		}
 		c.meta.LoadsVersion++

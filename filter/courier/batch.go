@@ -205,6 +205,7 @@ func (c *Courier) batchFrame(now int64) []byte {
 	out = wire.AppendGateway(out, &wire.Gateway{
 		Nonce: c.fleet.Nonce, Epoch: c.meta.Epoch, Version: c.meta.Version, SentUnixNanos: now,
 		LiveRows: uint16(c.fleet.LiveRows()), FailedBatches: b.failures, Name: c.config.Gateway,
+		Copies: c.config.WorkerCluster != "",
 	})
 	out = wire.EndSection(out, mark)
 	out, mark = wire.BeginSection(out, wire.SectionInFlight)

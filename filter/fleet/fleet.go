@@ -79,6 +79,7 @@ type Fleet struct {
 	slow      []fingerprint.Checkpoint // scratch of FindSlow
 	siblings  siblings
 	sent      sent
+	claims    claims
 	row       row
 	told      uint32 // kinds of bad data that were logged
 	// toldTemplate is the last chat template that was said to be unknown.

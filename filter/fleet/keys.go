@@ -10,7 +10,7 @@ import (
 // and again kept or built without an allocation.
 type Keys struct {
 	wire.Keys
-	MetaKey, RosterKey, LoadsKey, CachesKey, HomesKey, PolicyKey, ExactKey, AdmissionKey, SetsKey, CourierKey, LateKey string
+	MetaKey, RosterKey, LoadsKey, CachesKey, HomesKey, CopiesKey, ClaimsKey, PolicyKey, ExactKey, AdmissionKey, SetsKey, CourierKey, LateKey string
 
 	rows  [wire.MaxSlots]string
 	taken [wire.MaxSlots]string
@@ -22,7 +22,7 @@ type Keys struct {
 func NewKeys(deployment string) *Keys {
 	k := wire.NewKeys(deployment)
 	keys := &Keys{
-		Keys: k, MetaKey: k.Meta(), RosterKey: k.Roster(), LoadsKey: k.Loads(), CachesKey: k.Caches(), HomesKey: k.Homes(),
+		Keys: k, MetaKey: k.Meta(), RosterKey: k.Roster(), LoadsKey: k.Loads(), CachesKey: k.Caches(), HomesKey: k.Homes(), CopiesKey: k.Copies(), ClaimsKey: k.Copying(),
 		PolicyKey: k.Policy(), ExactKey: k.Exact(), AdmissionKey: k.Admission(), SetsKey: k.Sets(), CourierKey: k.Courier(), LateKey: k.Late(),
 		page: make([]byte, 0, 96),
 	}

@@ -37,6 +37,7 @@ func (f *Fleet) readMeta() {
 	if loads {
 		f.read(f.Keys.CachesKey, metrics.BadCaches, f.setCaches)
 		f.read(f.Keys.HomesKey, metrics.BadHomes, f.setHomes)
+		f.read(f.Keys.CopiesKey, metrics.BadCopies, f.setCopies)
 	}
 	if loads && f.read(f.Keys.LoadsKey, metrics.BadLoads, f.applyLoads) {
 		f.loadsAt = meta.LoadsVersion

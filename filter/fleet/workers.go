@@ -26,6 +26,8 @@ const (
 // up to date in place: decoding loads and every change of the books touch it.
 type Pool struct {
 	View route.View
+	// Copies of the pool's hot prefixes that this gateway has to make.
+	Copies []wire.Copy
 
 	refs     []uint16
 	members  []ring.Member

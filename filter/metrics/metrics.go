@@ -79,7 +79,21 @@ const (
 	LeasesIgnored                      // and those that came too late
 	RetriesDenied                      // by reason: requests that were not tried twice
 	Excluded                           // requests whose client named workers to leave out that are there
+	CopiesBegun                        // copies of hot prefixes that this gateway has begun to make
+	CopiesMade                         // of those, computed whole
+	CopiesFailed                       // by reason: the others that have ended
+	CopySlices                         // requests of the gateway's own, for those, that were answered
+	CopyTokens                         // what they had computed
 	families
+)
+
+// Reasons of CopiesFailed.
+const (
+	CopyNoCluster = iota // the proxy has no such cluster
+	CopyRefused          // the worker, or the proxy for it, answered with an error
+	CopyTimeout
+	CopyNotExact // the prefix's tokens couldn't be had again, or the engine counted others
+	CopyGone     // nobody wants it any more: the worker went, the plan changed, the configuration did
 )
 
 // Groups of a pool that has a control group.
@@ -144,6 +158,7 @@ const (
 	BadAdmission
 	BadCell
 	BadHomes
+	BadCopies
 )
 
 // Sides of QueueWakes.
@@ -219,7 +234,7 @@ var table = [families]struct {
 	PageCacheHits:        {name: "page_cache_hits"},
 	ReportsLost:          {name: "reports_lost"},
 	RowsFull:             {name: "rows_full"},
-	BadData:              {name: "bad_data", labels: []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies", "caches", "admission", "cell", "homes"}},
+	BadData:              {name: "bad_data", labels: []string{"meta", "roster", "loads", "policy", "sets", "row", "lease", "page", "exact", "vocabularies", "caches", "admission", "cell", "homes", "copies"}},
 	NoScore:              {name: "no_score"},
 	VocabularyLoads:      {name: "vocabulary_loads", labels: []string{"loaded", "refused"}},
 	ChatStopped:          {name: "chat_stopped", labels: chatReasons()},
@@ -245,6 +260,11 @@ var table = [families]struct {
 	LeasesIgnored:        {name: "leases_ignored", late: true},
 	RetriesDenied:        {name: "retries_denied", labels: []string{"budget", "dangerous", "proxy"}, late: true},
 	Excluded:             {name: "excluded", late: true},
+	CopiesBegun:          {name: "copies_begun", late: true},
+	CopiesMade:           {name: "copies_made", late: true},
+	CopiesFailed:         {name: "copies_failed", labels: []string{"no_cluster", "refused", "timeout", "not_exact", "gone"}, late: true},
+	CopySlices:           {name: "copy_slices", late: true},
+	CopyTokens:           {name: "copy_tokens", late: true},
 }
 
 var classes = []string{"p0", "p1", "p2"}

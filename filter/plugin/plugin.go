@@ -72,6 +72,7 @@ type deployment struct {
 	fleet    *fleet.Fleet
 	gate     *admission.Gate
 	courier  *courier.Courier
+	copies   copies
 	tickedAt int64     // the last whole tick, unix ns
 	plugins  []*Plugin // in the order of their start, the newest last
 }
@@ -126,6 +127,7 @@ func (vm *VM) deploymentOf(name string) *deployment {
 	f.Score = vm.score
 	gate := admission.New(f, &vm.metrics)
 	d := &deployment{name: name, fleet: f, gate: gate, courier: courier.New(f, gate, &vm.metrics, vm.rng)}
+	d.copies.vm, d.copies.fleet = vm, f
 	vm.deployments = append(vm.deployments, d)
 	return d
 }
@@ -135,6 +137,7 @@ func (vm *VM) deploymentOf(name string) *deployment {
 // again: what it has to say is said now, and its lease given back.
 func (d *deployment) handOver() {
 	d.courier.Abandon()
+	d.copies.abandon()
 	d.gate.Rearm()
 	if n := len(d.plugins); n > 0 {
 		d.fleet.Configure(d.plugins[n-1].config)

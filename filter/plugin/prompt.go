@@ -37,6 +37,9 @@ type prompt struct {
 	ringKey     uint64
 	encoded     bpe.Result  // exact mode only
 	stopped     chat.Reason // exact mode only
+	text        []byte      // exact mode only: as it was tokenised, nil for a prompt that came as token ids
+	ends        []int       // of its turns
+	special     bool        // special tokens were put around it
 }
 
 // exact tells that the checkpoints are of the tokens that the engine will see.
@@ -119,6 +122,7 @@ func (vm *VM) exact(req *body.Request, pool *fleet.Pool, template chat.Template,
 		Open: out.Stopped == chat.TooLong, Budget: tokenBudget,
 	})
 	p.encoded = encoded.Result
+	p.text, p.ends, p.special = out.Text, out.Ends, out.AddSpecial
 	vm.metrics.Add(metrics.TokenizedBytes, metrics.TokenizedFresh, uint64(encoded.Fresh))
 	vm.metrics.Add(metrics.TokenizedBytes, metrics.TokenizedMemo, uint64(encoded.Memoised))
 	if encoded.Exhausted {

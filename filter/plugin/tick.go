@@ -19,6 +19,7 @@ func (p *Plugin) OnTick() {
 		d.gate.Tick(now, d.courier.Working())
 	}
 	d.courier.Tick(now)
+	d.copies.tick(now)
 	p.vm.metrics.Flush()
 }
 

@@ -40,6 +40,9 @@ type control struct {
 	dispatched map[uint64]bool     // requests by id
 	tokens     []string            // authorization headers seen
 
+	copies       []wire.Copy       // COPIES section
+	copied       []string          // copies that the gateway has told of
+	copiers      map[string]bool   // gateways, and whether they say that they make copies
 	exact        []map[string]any  // EXACT section, nil: none, as an older control
 	vocabularies map[string][]byte // by hash
 	ready        map[string]wire.Ready
@@ -70,7 +73,7 @@ func newControl() *control {
 	c := &control{
 		epoch: 7, version: 1, bits: 6,
 		entries: map[uint64]table.Entry{}, seen: map[string]bool{}, requests: map[string]int{},
-		inFlight: map[uint16]wire.InFlight{}, prompts: map[uint64][]uint64{}, dispatched: map[uint64]bool{}, leases: newLeases(),
+		inFlight: map[uint16]wire.InFlight{}, copiers: map[string]bool{}, prompts: map[uint64][]uint64{}, dispatched: map[uint64]bool{}, leases: newLeases(),
 		policy: map[string]any{"off": false, "pools": []map[string]any{{
 			"name": "default", "index": 0, "models": []string{"*"}, "mode": "route",
 			"policy": map[string]any{"name": "threshold"},
@@ -240,6 +243,13 @@ func (c *control) records(b []byte) []byte {
 		b = wire.AppendLoad(b, &w.load)
 	}
 	b = wire.EndSection(b, mark)
+	if len(c.copies) > 0 {
+		b, mark = wire.BeginSection(b, wire.SectionCopies)
+		for i := range c.copies {
+			b = wire.AppendCopy(b, &c.copies[i])
+		}
+		b = wire.EndSection(b, mark)
+	}
 	text, err := json.Marshal(c.policy)
 	if err != nil {
 		panic(err)
@@ -317,7 +327,8 @@ func (c *control) batch(frame []byte) []byte {
 	err := wire.ForEachSection(frame, func(s wire.Section) error {
 		switch s.Type {
 		case wire.SectionGateway:
-			_, err := wire.DecodeGateway(s.Payload)
+			g, err := wire.DecodeGateway(s.Payload)
+			c.copiers[g.Name] = g.Copies
 			return err
 		case wire.SectionInFlight:
 			clear(c.inFlight)
@@ -364,6 +375,10 @@ func (c *control) batch(frame []byte) []byte {
 }
 
 func (c *control) report(r *wire.Report) error {
+	if r.Kind == wire.Dispatch && r.Copy {
+		c.copied = append(c.copied, fmt.Sprintf("%x at %d: %d units, %d matched, %d checkpoints",
+			r.Checkpoint(r.Checkpoints()-1).Fingerprint, r.Chosen, r.PromptUnits, r.MatchedUnits, r.Checkpoints()))
+	}
 	if r.Kind == wire.Dispatch {
 		c.reports = append(c.reports, fmt.Sprintf("dispatch to %d: %d units, %d matched, %d checkpoints", r.Chosen, r.PromptUnits, r.MatchedUnits, r.Checkpoints()))
 		c.dispatched[r.ID] = true

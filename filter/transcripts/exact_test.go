@@ -23,7 +23,12 @@ type exactProxy struct {
 
 func startExact(t testing.TB, workers int) *exactProxy {
 	t.Helper()
-	p := start(t, modules.full, `{"explain":true}`, workers)
+	return startExactWith(t, `{"explain":true}`, workers)
+}
+
+func startExactWith(t testing.TB, config string, workers int) *exactProxy {
+	t.Helper()
+	p := start(t, modules.full, config, workers)
 	p.advance(time.Second)
 	file, hash := vocabulary(t, 1, 20_000)
 	p.control.name(file, hash, true)

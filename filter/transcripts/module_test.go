@@ -73,6 +73,7 @@ type proxy struct {
 	module  *hostsim.Module
 	logs    []string
 	streams map[string]*exchange
+	engines []*hostsim.HTTPCall // calls to other clusters, for the test to answer
 	heard   func(hostsim.Event) // every call between host and module, if set before the start
 }
 
@@ -103,7 +104,7 @@ func (p *proxy) deploy(wasm []byte, config string, workers int, stopsAtHeaders b
 	p.control, p.streams = newControl(), map[string]*exchange{}
 	clock := hostsim.NewVirtualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	p.clock = clock
-	p.calls = hostsim.NewHandDispatcher("warmpath-control")
+	p.calls = hostsim.NewHandDispatcher("warmpath-control", "pool-default")
 	ctx := context.Background()
 	host, err := hostsim.NewHost(ctx, hostsim.Options{
 		Clock: clock, Calls: p.calls, CacheDir: filepath.Join(os.TempDir(), "warmpath-wazero-cache"),
@@ -150,6 +151,10 @@ func (p *proxy) settle() {
 			if !p.control.release(p.host.Now()) {
 				return
 			}
+			continue
+		}
+		if call.Cluster != "warmpath-control" {
+			p.engines = append(p.engines, call)
 			continue
 		}
 		p.control.answer(call, p.host.Now())
