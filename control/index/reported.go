@@ -210,6 +210,7 @@ func (m *model) tidy() {
 	for _, u := range m.unproven {
 		id, ok := m.at[u.fingerprint]
 		if !ok || m.node(id).reported {
+			delete(m.proven, u.fingerprint)
 			continue
 		}
 		if i, twice := at[u.fingerprint]; twice {
