@@ -41,7 +41,6 @@ type copies struct {
 	vm     *VM
 	fleet  *fleet.Fleet
 	list   []*copying
-	tokens int // of their prefixes
 	body   []byte
 	reader *usage.Reader
 	told   string // the cluster that was said to be missing
@@ -49,7 +48,7 @@ type copies struct {
 
 // hotPrefix is a prefix of which copies are made.
 type hotPrefix struct {
-	users         int    // copies that are being made
+	copies        int    // that are being made
 	root          uint32 // the plugin context that calls
 	fingerprint   uint64
 	pool          *policy.Pool
@@ -87,7 +86,7 @@ func (s *stream) makeCopies(pool *fleet.Pool, p *prompt) {
 	at := -1 // the prefix' last checkpoint
 	for i := range pool.Copies {
 		x := &pool.Copies[i]
-		if at < 0 && c.tokens+int(x.Units)*fingerprint.UnitTokens > maxCopyTokens {
+		if at < 0 && c.tokens()+int(x.Units)*fingerprint.UnitTokens > maxCopyTokens {
 			continue
 		}
 		k := at
@@ -104,21 +103,24 @@ func (s *stream) makeCopies(pool *fleet.Pool, p *prompt) {
 			at = k
 			p.checkpoints = append([]fingerprint.Checkpoint(nil), p.checkpoints[:k+1]...) // the chain's own are overwritten
 			h = s.hotPrefix(pool, p)
-			c.tokens += len(h.ids)
-			h.users = 1
 		}
 		if h.ids == nil {
 			c.vm.metrics.Inc(metrics.CopiesFailed, metrics.CopyNotExact)
 			continue
 		}
-		h.users++
+		h.copies++
 		one := &copying{prefix: h, ref: x.Ref, worker: f.WorkerName(x.Ref), began: f.Clock(), claimed: f.Clock()}
 		c.list = append(c.list, one)
 		c.next(one, f.Clock())
 	}
-	if h != nil {
-		c.leave(h)
+}
+
+// tokens are those of all prefixes of which copies are being made.
+func (c *copies) tokens() (n int) {
+	for _, x := range c.list {
+		n += len(x.prefix.ids) / x.prefix.copies
 	}
+	return n
 }
 
 // gets tells whether a worker has the prefix, as the request saw it, or will by one on its way.
@@ -354,18 +356,12 @@ func (c *copies) forget(x *copying) {
 	for i, o := range c.list {
 		if o == x {
 			c.list[i] = c.list[last]
+			c.list[last] = nil
 			c.list = c.list[:last]
 			break
 		}
 	}
-	c.leave(x.prefix)
-}
-
-// leave counts one less who needs a prefix.
-func (c *copies) leave(h *hotPrefix) {
-	if h.users--; h.users == 0 {
-		c.tokens -= len(h.ids)
-	}
+	x.prefix.copies--
 }
 
 // tick ends the copies whose answer never came.

@@ -481,6 +481,9 @@ func TestASwapOfTheConfigurationEndsCopies(t *testing.T) {
 	h.plan("gw-a", h.others(1)...)
 	old := h.send(0, post("/v1/chat/completions"), h.next(), 0) // keeps the old context alive
 	call := h.call()
+	held := &exchange{}
+	held.Stream = h.fleet.Plugins[0][0].NewStream(&held.out)
+	held.RequestHeaders(post("/v1/chat/completions"), false)
 	next := h.config
 	next.Configuration = []byte(`{"explain":true,"gateway":"gw-a","expose_worker":true}`)
 	if err := h.fleet.Reconfigure(t.Context(), []hostsim.PluginConfig{next}); err != nil {
@@ -496,6 +499,11 @@ func TestASwapOfTheConfigurationEndsCopies(t *testing.T) {
 		t.Errorf("still booked: %v", booked)
 	}
 	h.advance(5 * time.Second)
+	held.body(h.next(), 0)
+	h.whole(held)
+	if n := len(h.calls()); n != 0 {
+		t.Errorf("%d calls of a context that is going", n)
+	}
 	h.request(0)
 	for _, tokens := range h.slices() {
 		h.call().Reply(status(200), usage(tokens, 0), nil)
@@ -619,4 +627,97 @@ func TestAVMThatDiesLeavesItsClaimForFiveSeconds(t *testing.T) {
 	h.advance(time.Second)
 	h.request(1)
 	h.call()
+}
+
+// TestASlowCopyIsNotBegunAgain: its claim is renewed for as long as slices are answered.
+func TestASlowCopyIsNotBegunAgain(t *testing.T) {
+	h := startHot(t, "")
+	h.plan("gw-a", h.others(1)...)
+	h.request(0)
+	for _, tokens := range h.slices() {
+		call := h.call()
+		for range 4 {
+			h.advance(1200 * time.Millisecond)
+			h.request(0)
+			h.request(1)
+		}
+		call.Reply(status(200), usage(tokens, 0), nil)
+	}
+	h.counted(map[string]uint64{"copies_begun": 1, "copies_made": 1, "copy_slices": uint64(len(h.slices())), "copy_tokens": uint64(len(h.prefix))})
+	h.idle()
+}
+
+// TestAWorkerThatARequestFillsIsLeftToIt: the one that is just sent there, and one of a moment ago.
+func TestAWorkerThatARequestFillsIsLeftToIt(t *testing.T) {
+	h := startHot(t, "")
+	h.control.doubts = true // so that the table never knows
+	h.fp = h.fingerprint("new")
+	h.plan("gw-a", append(h.others(1), h.holder)...)
+	send := func() *exchange {
+		return h.send(0, post("/v1/chat/completions"), []byte(strings.Replace(string(h.next()), `{`, `{"cache_salt":"new",`, 1)), 0)
+	}
+	h.whole(send())
+	if got := h.call().Headers.Value("x-gateway-destination-endpoint"); got == h.addressOf(h.holder) {
+		t.Error("a copy where the request goes")
+	}
+	h.whole(send())
+	if n := len(h.calls()); n != 0 {
+		t.Errorf("%d copies where a request went", n)
+	}
+	h.advance(2 * time.Second) // what became of it is not known: it may have been evicted, or refused
+	h.control.workers[h.holder-1].load.FleetUncachedTokens = 200_000
+	h.control.changed()
+	h.advance(200 * time.Millisecond)
+	h.whole(send())
+	if got := h.call().Headers.Value("x-gateway-destination-endpoint"); got != h.addressOf(h.holder) {
+		t.Errorf("a copy at %s", got)
+	}
+}
+
+// TestAVMHoldsSoManyTokensOfPrefixesAtATime: a prefix that is longer, or comes while others take the room,
+// is left to later requests.
+func TestAVMHoldsSoManyTokensOfPrefixesAtATime(t *testing.T) {
+	h := startHot(t, "")
+	h.control.pool(0)["policy"].(map[string]any)["copy_slice_tokens"] = 8192
+	ids := func(first uint32, units int) []uint32 {
+		out := make([]uint32, units*fingerprint.UnitTokens)
+		for i := range out {
+			out[i] = (first + uint32(i)) % 9
+		}
+		return out
+	}
+	send := func() {
+		body, err := json.Marshal(map[string]any{"model": "m", "prompt": append(slices.Clone(h.prefix), 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.whole(h.send(0, post("/v1/completions"), body, 0))
+	}
+	begin := func(first uint32, units int) (calls int) {
+		h.prefix = ids(first, units)
+		h.fp = h.fingerprint("")
+		h.plan("gw-a", h.others(2)...)
+		send()
+		return len(h.calls())
+	}
+	if n := begin(1, 4097); n != 0 {
+		t.Errorf("%d copies of 65,552 tokens", n)
+	}
+	h.prefix = ids(2, 4096)
+	h.fp = h.fingerprint("")
+	h.plan("gw-a", h.others(2)...)
+	send()
+	open := h.calls()
+	if len(open) != 2 {
+		t.Fatalf("%d copies of 65,536 tokens", len(open))
+	}
+	if n := begin(3, 64); n != 0 {
+		t.Errorf("%d more copies", n)
+	}
+	for _, call := range open {
+		call.Reply(status(503), nil, nil)
+	}
+	if n := begin(3, 64); n != 2 {
+		t.Errorf("%d copies when there is room again", n)
+	}
 }
