@@ -21,6 +21,9 @@ const (
 	// MaxMaking bounds the copies that one maker has to make at once: each is a request under way
 	// with the prefix's ids for its body. What is beyond is made by requests.
 	MaxMaking = 32
+	// maxUnits is the longest prefix that is made in slices, 64K tokens: each slice's request has all
+	// of it up to there, and the module has no room for the ids of more.
+	maxUnits = 4096
 	// maxCopies bounds those of all makers of a pool: gateways are told of all of them, 24 bytes each.
 	maxCopies = 512
 )
@@ -169,7 +172,7 @@ func (b *copyBook) divide(x *hot, chosen []uint16, old *Prefix, holds func(ref u
 		switch {
 		case e != nil:
 			b.step(e, x, ref, held)
-		case len(b.makers) > 0:
+		case len(b.makers) > 0 && x.units <= maxUnits:
 			e = &entry{}
 			b.entries[key] = e
 			// A home was given to be made by a request a moment ago.

@@ -329,3 +329,14 @@ func TestAnAdoptedPlanGoesOn(t *testing.T) {
 		t.Errorf("homes %v, copies %v became %v, %v", want.Homes, want.Copies, got.Homes, got.Copies)
 	}
 }
+
+func TestTheLongestPrefixesAreCopiedByRequests(t *testing.T) {
+	for units, want := range map[uint32]int{maxUnits: 3, maxUnits + 1: 0} {
+		b := newCopyBook()
+		b.begin(0, []uint64{11})
+		homes, copies := b.divide(&hot{fingerprint: 1, units: units}, []uint16{1, 2, 3}, nil, func(uint16) bool { return false })
+		if len(copies) != want || len(homes) != 3-want {
+			t.Errorf("%d units: homes %v, copies %v", units, homes, copies)
+		}
+	}
+}
