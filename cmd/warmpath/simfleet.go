@@ -293,6 +293,7 @@ func printComparison(out io.Writer, c *virtual.Comparison) {
 	}
 	_ = w.Flush() // the terminal's
 	printPreemptions(out, c)
+	printCopies(out, c)
 	printGroups(out, c)
 	fmt.Fprintf(out, "\none cache of the fleet's size would have had %.1f %% hits with the requests as they came under %s\n", 100*c.Policies[c.Order[0]].PooledHitRate, c.Order[0])
 }
@@ -307,6 +308,19 @@ func printPreemptions(out io.Writer, c *virtual.Comparison) {
 	}
 	if len(by) > 0 {
 		fmt.Fprintf(out, "\npreemptions for want of cache blocks, of all runs: %s\n", strings.Join(by, ", "))
+	}
+}
+
+// printCopies shows what gateways sent for themselves.
+func printCopies(out io.Writer, c *virtual.Comparison) {
+	var by []string
+	for _, name := range c.Order {
+		if n := c.Policies[name].Counts; n.Slices > 0 {
+			by = append(by, fmt.Sprintf("%s %d (%d slices, counted nowhere else)", name, n.Copies, n.Slices))
+		}
+	}
+	if len(by) > 0 {
+		fmt.Fprintf(out, "\ncopies of hot prefixes made by gateways, of all runs: %s\n", strings.Join(by, ", "))
 	}
 }
 

@@ -213,6 +213,8 @@ func sum(runs []*Result) *Summed {
 		out.Counts.Open += r.Counts.Open
 		out.Counts.Preemptions += r.Counts.Preemptions
 		out.Counts.RecomputedTokens += r.Counts.RecomputedTokens
+		out.Counts.Copies += r.Counts.Copies
+		out.Counts.Slices += r.Counts.Slices
 		for name, t := range r.ByTier {
 			o := out.ByTier[name]
 			if o == nil {

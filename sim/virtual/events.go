@@ -26,6 +26,8 @@ const (
 	countBusy
 	planHomes
 	giveHomes
+	submitSlice
+	answerSlice
 )
 
 type event struct {
@@ -38,6 +40,8 @@ type event struct {
 	report  *report
 	books   *books
 	homes   []route.Home
+	wanted  []wantedCopy
+	copying *copying
 
 	predictions []prediction
 }

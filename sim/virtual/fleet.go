@@ -114,11 +114,14 @@ type Fleet struct {
 	index       *index
 	fader       fader // of what was reported
 	rule        Rule
-	learns      bool           // the rule asks the index
-	books       *books         // as the gateways know them
-	words       *words         // by which they do; nil for never
-	planner     *homes.Planner // nil where the rule knows no homes
-	aftermath   *aftermath     // nil without faults
+	learns      bool                // the rule asks the index
+	books       *books              // as the gateways know them
+	words       *words              // by which they do; nil for never
+	planner     *homes.Planner      // nil where the rule knows no homes
+	wanted      []wantedCopy        // by the plan, as the gateways know it
+	copying     []*copying          // copies that gateways have claimed
+	slices      map[uint64]*copying // in the engines, by ID
+	aftermath   *aftermath          // nil without faults
 	rng         *rand.Rand
 	events      eventQueue
 	now         time.Duration
@@ -142,6 +145,10 @@ type Counts struct {
 	// RecomputedTokens what had to be computed again for it.
 	Preemptions      int `json:"preemptions,omitempty"`
 	RecomputedTokens int `json:"recomputed_tokens,omitempty"`
+	// Copies of hot prefixes that gateways have made, and the Slices that they sent for them: requests
+	// of their own, which are counted nowhere else.
+	Copies int `json:"copies,omitempty"`
+	Slices int `json:"slices,omitempty"`
 }
 
 type worker struct {
@@ -184,7 +191,7 @@ func Run(cfg Config) (*Fleet, error) {
 	f := &Fleet{
 		cfg: cfg, seed: cfg.Seed, rng: rand.New(rand.NewPCG(cfg.Seed, 3)),
 		index: newIndex(cfg.Delays, rand.New(rand.NewPCG(cfg.Seed, 4))),
-		live:  map[uint64]*Request{}, generations: make([]uint32, cfg.Workers),
+		live:  map[uint64]*Request{}, slices: map[uint64]*copying{}, generations: make([]uint32, cfg.Workers),
 	}
 	for i := range cfg.Workers {
 		speed := 1.0
@@ -288,6 +295,11 @@ func (f *Fleet) play() error {
 			for _, g := range f.gateways {
 				g.view.Homes = e.homes
 			}
+			f.wanted = e.wanted
+		case submitSlice:
+			f.submitSlice(e.copying)
+		case answerSlice:
+			f.answerSlice(e.copying)
 		case countBusy:
 			for _, w := range f.workers {
 				w.before = w.worked(f.now)
@@ -358,6 +370,8 @@ func (f *Fleet) dispatch(g *Gateway, r *Request) {
 	}
 	if f.planner != nil {
 		f.planner.Heat.Add(g.checkpoints(r), f.now)
+		g.dispatched = max(f.now, 1)
+		f.makeCopies(g, r)
 	}
 	f.rule.Dispatched(g, r, best)
 	f.live[r.ID] = r
@@ -440,6 +454,10 @@ func (f *Fleet) advance(i int) {
 	w := f.workers[i]
 	w.due = 0
 	for _, e := range w.engine.Advance(f.now) {
+		if c := f.slices[e.ID]; c != nil {
+			f.sliceComputed(c)
+			continue
+		}
 		r := f.live[e.ID]
 		g := f.gateways[r.gateway]
 		switch e.Kind {
@@ -574,6 +592,7 @@ func (f *Fleet) die(i int) {
 		known = 0 // it was never there
 	}
 	f.at(known, event{kind: faultEvent, worker: f.addFault(Fault{Workers: []int{i}, Kind: markDown})})
+	f.loseSlices(i)
 	for _, r := range f.at1(i) {
 		if r.onTheWay {
 			continue // finds out when it gets there

@@ -31,11 +31,12 @@ type Gateway struct {
 	fleet *Fleet
 	rng   *route.Rand
 
-	view  route.View
-	own   []book // by worker
-	fader fader
-	avoid []time.Duration // by worker: until when it is left alone here
-	order uint64          // requests so far
+	view       route.View
+	own        []book // by worker
+	fader      fader
+	avoid      []time.Duration // by worker: until when it is left alone here
+	order      uint64          // requests so far
+	dispatched time.Duration   // when it last did, 0 for never
 
 	request  route.Request
 	decision route.Decision

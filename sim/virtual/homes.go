@@ -22,10 +22,16 @@ func (f *Fleet) plan() {
 		}
 	}
 	var out []route.Home
-	for _, p := range f.planner.Plan(f.now, workers, nil, f.underWay, f.index.holds(f.now, f.generations)) {
-		out = append(out, route.Home{Fingerprint: p.Fingerprint, Units: p.Units, Refs: slices.Clone(p.Homes)})
+	var wanted []wantedCopy
+	for _, p := range f.planner.Plan(f.now, workers, f.makers(), f.underWay, f.index.holds(f.now, f.generations)) {
+		if len(p.Homes) > 0 {
+			out = append(out, route.Home{Fingerprint: p.Fingerprint, Units: p.Units, Refs: slices.Clone(p.Homes)})
+		}
+		for _, c := range p.Copies {
+			wanted = append(wanted, wantedCopy{p.Fingerprint, int(p.Units), workerOf(c.Ref), int(c.Maker)})
+		}
 	}
-	f.at(f.now+f.cfg.Delays.Prediction, event{kind: giveHomes, homes: out})
+	f.at(f.now+f.cfg.Delays.Prediction, event{kind: giveHomes, homes: out, wanted: wanted})
 	f.at(f.now+planEvery, event{kind: planHomes})
 }
 

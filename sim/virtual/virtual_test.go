@@ -104,13 +104,7 @@ func TestEveryRequestEndsOnceAndTheBooksReturnToZero(t *testing.T) {
 					t.Errorf("%s: request %d ended %d times", name, id, n)
 				}
 			}
-			for _, g := range f.gateways {
-				for i, b := range g.own {
-					if b.inFlight != 0 || b.uncached != 0 {
-						t.Errorf("%s: gateway %d has %+v at worker %d at the end", name, g.Index, b, i)
-					}
-				}
-			}
+			f.checkBooks(t, name)
 			if len(f.live) != 0 {
 				t.Errorf("%s: %d requests still live", name, len(f.live))
 			}
