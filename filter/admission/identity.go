@@ -30,7 +30,8 @@ type Identity struct {
 // class above what the tenant may have is lowered to that.
 func (g *Gate) Identify(headers abi.Pairs) Identity {
 	a := g.settings
-	var tenant, class, key, secret []byte
+	var tenant, class, key, apiKey, secret []byte
+	authorized := false
 	for name, value, ok := headers.Next(); ok; name, value, ok = headers.Next() {
 		switch n := unsafe.String(unsafe.SliceData(name), len(name)); {
 		case n == a.TenantHeader:
@@ -40,12 +41,18 @@ func (g *Gate) Identify(headers abi.Pairs) Identity {
 		case n == bypassHeader:
 			secret = value
 		case n == "authorization" && len(a.Keys) > 0:
-			if bearer, found := cutBearer(value); found {
-				key = bearer
+			// Of several the first counts, as at the engine: what follows must not
+			// make the owner of a key somebody else.
+			if !authorized {
+				key, _ = cutBearer(value)
+				authorized = true
 			}
-		case n == "x-api-key" && len(a.Keys) > 0 && key == nil:
-			key = value
+		case n == "x-api-key" && len(a.Keys) > 0 && apiKey == nil:
+			apiKey = value
 		}
+	}
+	if key == nil {
+		key = apiKey
 	}
 	var who Identity
 	if len(tenant) == 0 && len(a.Metadata) > 0 {
