@@ -233,7 +233,7 @@ type explainedCost struct {
 
 type explainedYoung struct {
 	Youth          float64 `json:"youth"`           // 1 just now, 0 once ramp_ms are over
-	LaterSeconds   float64 `json:"later_seconds"`   // of the first token than where most of the prompt is held
+	LaterSeconds   float64 `json:"later_seconds"`   // of the first token than elsewhere
 	AllowedSeconds float64 `json:"allowed_seconds"` // of these
 	DetourSeconds  float64 `json:"detour_seconds"`  // charged where another young worker is the prefix's own
 }

@@ -72,6 +72,7 @@ type chooser struct {
 	priced   bool
 	drawn    int
 	young    float64 // share of the pool that is young
+	soonest  float64 // seconds until the first token at the candidate where it comes first
 	meanRate float64 // tokens/s
 	requests float64 // of a worker, on average
 	memory   float64 // share of KV blocks that requests hold, on average

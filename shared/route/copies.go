@@ -31,7 +31,10 @@ const youngPull = 5
 // homePrice for the copy that it is to get, which others will use. A young worker has room for copies, so
 // what counts there is by how much later the first token comes for not going where most of the prompt is
 // held: less than is allowed is nearly free, more is as good as refused, so that a young worker gets
-// what it answers soon, and no queue. What nobody holds has to be computed wherever it goes, and costs
+// what it answers soon, and no queue. One that itself holds as much as anybody is left only for who is
+// sooner, queues included: who leaves for a queue shorter than its prompt takes elsewhere has a later first
+// token, and holds up others there. For a copy a queue at its holder doesn't count: it is over soon, and the
+// copy is in the way of who lives here. What nobody holds has to be computed wherever it goes, and costs
 // the same everywhere. RampFirst is allowed, and up to twice as much the more of the pool is young: of
 // few, each is called by more of the traffic, and less is gained by filling them. Where half of the pool
 // are homes a young one gets its copy as any home does: without, a worker that comes to a fleet in which
@@ -64,7 +67,11 @@ func (c *chooser) miss(i int, own, rate float64, t *Terms) float64 {
 		}
 		anyway := float64(max(0, c.req.PromptTokens-known)) / rate
 		allowed := c.rule.RampFirst.Seconds() * (1 + c.young)
-		later := s.wait + own - anyway - copied
+		first := anyway + copied // seconds until the first token for going elsewhere
+		if s.credited == c.top {
+			first = max(first, c.soonest)
+		}
+		later := s.wait + own - first
 		more := s.youth * (s.prefill*anyway + homePrice*copied + youngPrice*allowed*wall(later/allowed) + s.detour - s.wait - price)
 		price += more
 		if t != nil {
@@ -79,6 +86,17 @@ func (c *chooser) miss(i int, own, rate float64, t *Terms) float64 {
 		}
 	}
 	return price
+}
+
+// priceYoung is the price of young workers, once it is known what the others offer.
+func (c *chooser) priceYoung() {
+	for _, i := range c.d.order[:c.drawn] {
+		if s := &c.d.seen[i]; s.youth > 0 {
+			rate := c.rateOf(int(i))
+			s.miss = c.miss(int(i), float64(max(0, c.req.PromptTokens-s.credited))/rate, rate, nil)
+			s.value = s.wait + s.miss + s.decode + s.evict + s.spread
+		}
+	}
 }
 
 // wall is nearly 0 below 1 and as good as endless above: the 16th power.

@@ -132,6 +132,41 @@ func TestAYoungWorkerIsPricedByHowMuchLaterTheFirstTokenComes(t *testing.T) {
 	}
 }
 
+// A conversation that lives at a young worker stays there for a queue as long as its prompt takes
+// elsewhere, and what others wait for counts as well. One that lives elsewhere doesn't leave a queue for it.
+func TestAYoungWorkerIsLeftForWhereTheFirstTokenComesSooner(t *testing.T) {
+	const allowed = 0.225 // half of the pool is young
+	for _, c := range []struct {
+		name                string
+		holder              uint16
+		held, here, another int // tokens; those that wait at the young worker and at the other one
+		want                float64
+	}{
+		{"no queue", 2, 4000, 0, 0, 4 * 0.0096},
+		{"a queue shorter than the prompt", 2, 4000, 3500, 0, 4 * 0.0096},
+		{"as much longer as is allowed", 2, 4000, 4000 + 2250, 0, 4 * (0.0096 + allowed)},
+		{"beyond", 2, 4000, 4000 + 4500, 0, 4 * (0.0096 + allowed*65536)},
+		{"beyond, and a queue elsewhere", 2, 4000, 4000 + 4500, 4500, 4 * 0.0096},
+		{"nobody holds it, and a queue elsewhere", 2, 0, 2250, 2250, 4 * 0.4096},
+		{"nobody holds it, no queue elsewhere", 2, 0, 2250, 0, 4 * (0.4096 + allowed)},
+		{"the other one holds it, with a queue", 1, 1824, 0, 4500, 4 * (0.2272 + allowed*math.Pow(0.1824/allowed, 16))},
+	} {
+		v := priced(2)
+		v.Pool.Policy.Ramp, v.Pool.Policy.RampFirst = 20*time.Second, 150*time.Millisecond
+		v.worker(2).CacheAge = time.Nanosecond
+		v.worker(1).UncachedTokens, v.worker(2).UncachedTokens = c.another, c.here
+		x := choose(long(holds(c.holder, c.held)), v).Candidates[1].Terms
+		if got := x.Wait + x.Miss; math.Abs(got-c.want) > 1e-6*max(1, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	v := priced(2) // the case: 54 tokens behind 0.3 s of others', or 4,096 tokens elsewhere
+	v.worker(2).CacheAge, v.worker(2).UncachedTokens = time.Second, 3000
+	if d := choose(long(holds(2, 4048)), v); d.Best != 2 {
+		t.Errorf("%d computes all of it: %+v", d.Best, d.Candidates)
+	}
+}
+
 // Where all share a system prompt that takes longer than is allowed, a worker that comes makes its copy
 // once it is a home, with the first request, and the next ones wait until it is there.
 func TestAYoungHomeGetsItsCopy(t *testing.T) {

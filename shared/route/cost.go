@@ -98,6 +98,7 @@ func (c *chooser) price(meanRecent float64) {
 	prompt := c.req.PromptTokens
 	c.findPending()
 	workers, seen := c.view.Workers, c.d.seen
+	c.soonest = math.Inf(1)
 	for _, i := range c.d.order[:c.drawn] {
 		s, w := &seen[i], &workers[i]
 		rate := w.PrefillRate
@@ -117,8 +118,11 @@ func (c *chooser) price(meanRecent float64) {
 		}
 		own := float64(max(0, prompt-s.credited)) / rate
 		s.prefill = c.prefillPrice(s.requests)
+		if first := s.wait + own; first < c.soonest {
+			c.soonest = first
+		}
 		s.miss = s.prefill * own
-		if s.home || s.youth > 0 || w.EvictFor > 0 || c.pending > s.credited {
+		if s.home || w.EvictFor > 0 || c.pending > s.credited {
 			s.miss = c.miss(int(i), own, rate, nil)
 		}
 		s.decode = decode * (token + step + harm)
@@ -131,6 +135,9 @@ func (c *chooser) price(meanRecent float64) {
 		}
 		s.evict, s.whole = 0, w.TailAge <= 0
 		s.value = s.wait + s.miss + s.decode + s.evict + s.spread
+	}
+	if c.young > 0 {
+		c.priceYoung()
 	}
 }
 

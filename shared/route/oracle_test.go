@@ -20,6 +20,8 @@ type plain struct {
 	view *View
 	rule *policy.Policy
 	now  time.Duration
+
+	candidates []*Worker
 }
 
 func (p *plain) age(w *Worker) time.Duration {
@@ -198,25 +200,43 @@ func (p *plain) room(w *Worker) float64 {
 	return lacks / each / running * answer
 }
 
+// soonest is when the first token comes at the candidate where it comes first, in seconds.
+func (p *plain) soonest() float64 {
+	soonest := math.Inf(1)
+	for _, w := range p.candidates {
+		soonest = min(soonest, float64(w.UncachedTokens)/p.rate(w)+p.room(w)+float64(max(0, p.req.PromptTokens-p.credited(w)))/p.rate(w))
+	}
+	return soonest
+}
+
+// rate is the worker's prefill rate, the mean of those that are known where its own isn't.
+func (p *plain) rate(w *Worker) float64 {
+	var sum, known float64
+	for _, o := range p.able() {
+		if o.PrefillRate > 0 {
+			sum, known = sum+o.PrefillRate, known+1
+		}
+	}
+	switch {
+	case w.PrefillRate > 0:
+		return w.PrefillRate
+	case known > 0:
+		return sum / known
+	}
+	return 10_000
+}
+
 func (p *plain) terms(w *Worker) Terms {
-	var rate, known, recent, requests float64
+	var recent, requests float64
 	able := p.able()
 	for _, o := range able {
-		if o.PrefillRate > 0 {
-			rate, known = rate+o.PrefillRate, known+1
-		}
 		recent += o.RecentTokens
 		requests += float64(p.requests(o))
 	}
 	mean := requests / float64(len(able))
 	prefill := 1 + p.rule.MissWeight + p.heldUp()*min(mean, float64(p.requests(w)))
-	if rate /= known; known == 0 {
-		rate = 10_000
-	}
 	recent /= float64(len(able))
-	if w.PrefillRate > 0 {
-		rate = w.PrefillRate
-	}
+	rate := p.rate(w)
 	uncached := float64(max(0, p.req.PromptTokens-p.credited(w)))
 	t := Terms{Seen: true, Prefill: prefill, Own: uncached / rate, HeldUp: min(mean, float64(p.requests(w))), Wait: float64(w.UncachedTokens)/rate + p.room(w), Miss: prefill * uncached / rate}
 	if hot, homes := p.hot(); slices.Contains(homes, w.Ref) {
@@ -235,7 +255,11 @@ func (p *plain) terms(w *Worker) Terms {
 		copied = float64(max(0, min(hot, p.req.PromptTokens)-p.credited(w))) / rate
 	}
 	anyway := float64(max(0, p.req.PromptTokens-held)) / rate
-	later := t.Wait + uncached/rate - anyway - copied
+	elsewhere := anyway + copied
+	if p.credited(w) == top {
+		elsewhere = max(elsewhere, p.soonest())
+	}
+	later := t.Wait + uncached/rate - elsewhere
 	share, detour := p.young(w)
 	allowed := (1 + share) * p.rule.RampFirst.Seconds()
 	young := prefill*anyway + 0.5*copied + 4*allowed*math.Pow(later/allowed, 16) + detour - t.Wait
@@ -329,13 +353,16 @@ func TestCostEqualsAPlainImplementation(t *testing.T) {
 		Choose(req, v, p.now, NewRand(seed), &explained)
 		Choose(req, v, p.now, NewRand(seed), &reused)
 
-		var candidates []*Worker
+		for i := range explained.Candidates {
+			if explained.Candidates[i].Terms.Seen {
+				p.candidates = append(p.candidates, &v.Workers[i])
+			}
+		}
 		for i := range explained.Candidates {
 			c, w := &explained.Candidates[i], &v.Workers[i]
 			if !c.Terms.Seen {
 				continue
 			}
-			candidates = append(candidates, w)
 			want := p.terms(w)
 			for name, pair := range map[string][2]float64{
 				"prefill": {c.Terms.Prefill, want.Prefill}, "wait": {c.Terms.Wait, want.Wait}, "miss": {c.Terms.Miss, want.Miss}, "decode": {c.Terms.Decode, want.Decode},
@@ -353,11 +380,11 @@ func TestCostEqualsAPlainImplementation(t *testing.T) {
 				t.Fatalf("worker %d: %+v, want %d tokens, watermark %d", w.Ref, c, p.credited(w), p.watermark(w))
 			}
 		}
-		if len(candidates) != p.drawn() {
-			t.Fatalf("%d candidates, want %d", len(candidates), p.drawn())
+		if len(p.candidates) != p.drawn() {
+			t.Fatalf("%d candidates, want %d", len(p.candidates), p.drawn())
 		}
-		best := p.pick(candidates)
-		second := p.pick(slices.DeleteFunc(candidates, func(w *Worker) bool { return w.Ref == best }))
+		best := p.pick(p.candidates)
+		second := p.pick(slices.DeleteFunc(slices.Clone(p.candidates), func(w *Worker) bool { return w.Ref == best }))
 		for name, d := range map[string]*Decision{"explained": &explained, "not explained": &reused} {
 			// Where no candidate is left, the second is of the others.
 			if d.Best != best || second != 0 && d.Second != second {

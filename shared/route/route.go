@@ -269,8 +269,9 @@ type Terms struct {
 	// what isn't so there.
 	Home, Sibling, Young, Gone float64
 	// Youth is how young it is, 1 just now and 0 once the ramp is over; Later by how many seconds the
-	// first token comes later there than where most of the prompt is held, of Allowed ones; Detour
-	// what it costs that another young worker is the prefix's own.
+	// first token comes later there than where most of the prompt is held, of Allowed ones, or, where it
+	// holds as much itself, than where it comes first; Detour what it costs that another young worker is
+	// the prefix's own.
 	Youth, Later, Allowed, Detour float64
 }
 
