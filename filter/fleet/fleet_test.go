@@ -298,6 +298,31 @@ func TestANewPolicySortsTheWorkersAgain(t *testing.T) {
 	}
 }
 
+// TestRequestsWithoutAModelGoToTheOnlyPool, as the list of models and bodies that can't be read:
+// any of its workers will do. Of several nobody can say which.
+func TestRequestsWithoutAModelGoToTheOnlyPool(t *testing.T) {
+	for policy, want := range map[string]string{
+		`{"pools":[{"name":"a","index":0,"models":["m"]}]}`:                                       "a",
+		`{"pools":[{"name":"a","index":0,"models":["m"]},{"name":"b","index":1,"models":["*"]}]}`: "b",
+		`{"pools":[{"name":"a","index":0,"models":["m"]},{"name":"b","index":1,"models":["n"]}]}`: "",
+	} {
+		host := proxy(t)
+		publish(host, 1, 1, policy)
+		f := vm(t)
+		f.Refresh(start)
+		got := ""
+		if pool := f.PoolOf(""); pool != nil {
+			got = pool.View.Pool.Name
+		}
+		if got != want {
+			t.Errorf("%s: pool %q, want %q", policy, got, want)
+		}
+		if pool := f.PoolOf("unknown"); pool != nil && want != "b" {
+			t.Errorf("%s: an unknown model found pool %q", policy, pool.View.Pool.Name)
+		}
+	}
+}
+
 func TestAPageIsReadOnceInItsLifetime(t *testing.T) {
 	host := proxy(t)
 	f := vm(t)
