@@ -153,8 +153,7 @@ func (d *diagnosis) tokenizers(s *api.Status) {
 
 // Pool is one of the policy's.
 type Pool struct {
-	Name    string
-	Cluster string // of the proxy, as the policy says; empty: by the pool's name
+	Name string
 	// Requested: its hot prefixes are copied by requests alone, as it has no tokenizer or
 	// copy_slice_tokens is 0.
 	Requested bool
@@ -166,7 +165,6 @@ func (d *diagnosis) pools(ctx context.Context) (pools []Pool) {
 		Pools []struct {
 			Name      string           `json:"name"`
 			Mode      string           `json:"mode"`
-			Cluster   string           `json:"cluster"`
 			Tokenizer *json.RawMessage `json:"tokenizer"`
 			Policy    struct {
 				CopySlice *int `json:"copy_slice_tokens"`
@@ -179,7 +177,7 @@ func (d *diagnosis) pools(ctx context.Context) (pools []Pool) {
 	}
 	for _, p := range document.Pools {
 		slice := p.Policy.CopySlice
-		pools = append(pools, Pool{Name: p.Name, Cluster: p.Cluster, Requested: p.Tokenizer == nil || slice != nil && *slice == 0})
+		pools = append(pools, Pool{Name: p.Name, Requested: p.Tokenizer == nil || slice != nil && *slice == 0})
 		if p.Mode == "observe" {
 			d.warn("control.mode", p.Name, "the pool observes: it computes and steers nothing", "set mode: route when the figures please you")
 		}

@@ -185,10 +185,6 @@ func TestTheClusterOfTheModulesOwnCallsIsLookedAt(t *testing.T) {
 		"a mesh names clusters in another way": {
 			settings: func(tree) {}, damage: func(a tree) { rename(a, "pool-default", mesh("default")) }, status: Warn, mentioned: "outbound|8000||workers-{pool}.llm.svc.cluster.local",
 		},
-		"the policy knows it": {
-			settings: func(tree) {}, damage: func(a tree) { rename(a, "pool-default", mesh("default")) }, status: OK, mentioned: mesh("default"),
-			pool: Pool{Cluster: mesh("default")},
-		},
 		"a pool whose prefixes are not copied in slices": {
 			settings: func(tree) {}, damage: func(a tree) { rename(a, "pool-default", mesh("default")) }, status: OK, mentioned: "by requests",
 			pool: Pool{Requested: true},
@@ -295,11 +291,11 @@ func TestAMeshsConfigurationIsReadAsAFilesIs(t *testing.T) {
 	}
 }
 
-// TestThePoliciesPoolsAreRead: which of them call a cluster for their copies, too.
-func TestThePoliciesPoolsAreRead(t *testing.T) {
+// TestThePolicysPoolsAreRead: which of them have copies in slices, too.
+func TestThePolicysPoolsAreRead(t *testing.T) {
 	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"pools":[
-			{"name":"exact","cluster":"outbound|x","policy":{"name":"cost"},"tokenizer":{"template":"chatml"}},
+			{"name":"exact","policy":{"name":"cost"},"tokenizer":{"template":"chatml"}},
 			{"name":"sized","policy":{"copy_slice_tokens":512},"tokenizer":{}},
 			{"name":"off","policy":{"copy_slice_tokens":0},"tokenizer":{}},
 			{"name":"approximate","mode":"observe"}]}`))
@@ -307,7 +303,7 @@ func TestThePoliciesPoolsAreRead(t *testing.T) {
 	defer control.Close()
 	d := &diagnosis{o: Options{Control: control.URL}, client: control.Client()}
 	got := d.pools(t.Context())
-	want := []Pool{{Name: "exact", Cluster: "outbound|x"}, {Name: "sized"}, {Name: "off", Requested: true}, {Name: "approximate", Requested: true}}
+	want := []Pool{{Name: "exact"}, {Name: "sized"}, {Name: "off", Requested: true}, {Name: "approximate", Requested: true}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}

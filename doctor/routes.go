@@ -28,7 +28,7 @@ const (
 	// defaultBodyCap is the module's body_cap_bytes.
 	defaultBodyCap = 4 << 20
 	// defaultWorkerCluster is the module's worker_cluster.
-	defaultWorkerCluster = "{cluster}"
+	defaultWorkerCluster = "pool-{pool}"
 	// fewRetries at once are Envoy's default of a cluster.
 	fewRetries = 3
 )
@@ -106,7 +106,7 @@ func (p *proxyConfig) workerCluster(pool, routed string, settings tree) {
 	if i := slices.IndexFunc(p.pools, func(x Pool) bool { return x.Name == pool }); i >= 0 {
 		told = p.pools[i]
 	}
-	name := strings.NewReplacer("{pool}", pool, "{cluster}", cmp.Or(told.Cluster, "pool-"+pool)).Replace(pattern)
+	name := strings.Replace(pattern, "{pool}", pool, 1) // as the module does
 	c := p.clusters[name]
 	switch {
 	case pattern == "":

@@ -96,7 +96,7 @@ var labelsOf = map[string][]string{
 	"no_key": {"reason"}, "fallback": {"reason"}, "decisions": {"why"},
 	"admitted": {"class"}, "refused": {"class", "reason"}, "would_refuse": {"class", "reason"}, "admission_level": {"level"},
 	"slots_in_use": {"class"}, "queue_waiting": {"class"}, "queue_wait_ms": {"class"}, "queue_aborted": {"class"},
-	"queue_wakes": {"side"}, "retries_denied": {"reason"},
+	"queue_wakes": {"side"}, "retries_denied": {"reason"}, "copies_failed": {"reason"},
 	"vocabulary_loads": {"result"}, "vocabulary_fetches": {"result"}, "fingerprint_mode": {"pool", "mode"},
 }
 
