@@ -31,6 +31,18 @@ func DefaultDelays() Delays {
 	return d
 }
 
+// reportsPerSecond bounds how often control looks at all workers together where nothing else is set.
+const reportsPerSecond = 1250
+
+// reportEvery is the time between two reports of one of so many workers: what is set, else as measured
+// with few, and longer with more than 250.
+func reportEvery(set time.Duration, workers int) time.Duration {
+	if set != DefaultDelays().ReportEvery {
+		return set
+	}
+	return max(set, time.Duration(workers)*time.Second/reportsPerSecond)
+}
+
 // delayFields are what a file of delays may name.
 var delayFields = []delayField{
 	milliseconds("report_every_ms", 1, func(d *Delays) *time.Duration { return &d.ReportEvery }),

@@ -57,3 +57,17 @@ func TestEveryNamedDelayCanBeGiven(t *testing.T) {
 		set[got] = name
 	}
 }
+
+// TestManyWorkersAreLookedAtLessOften, as control does unless it is told otherwise.
+func TestManyWorkersAreLookedAtLessOften(t *testing.T) {
+	const usual = 200 * time.Millisecond
+	for _, c := range []struct {
+		set     time.Duration
+		workers int
+		want    time.Duration
+	}{{usual, 16, usual}, {usual, 250, usual}, {usual, 500, 400 * time.Millisecond}, {usual, 2000, 1600 * time.Millisecond}, {time.Second, 2000, time.Second}} {
+		if got := reportEvery(c.set, c.workers); got != c.want {
+			t.Errorf("%d workers, set to %v: %v, want %v", c.workers, c.set, got, c.want)
+		}
+	}
+}

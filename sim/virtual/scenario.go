@@ -217,6 +217,7 @@ func (s Scenario) Run(p Play) (*Result, error) {
 	if p.Delays == (Delays{}) {
 		p.Delays = DefaultDelays()
 	}
+	p.Delays.ReportEvery = reportEvery(p.Delays.ReportEvery, s.Workers)
 	if s.Delays != nil {
 		s.Delays(&p.Delays)
 	}
