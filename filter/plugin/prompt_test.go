@@ -183,3 +183,23 @@ func TestKeysAreOfAnAdapterItsWeightsAndTheSalt(t *testing.T) {
 		})
 	}
 }
+
+// Gateways with a vocabulary and without one send a prompt that nobody holds to the same worker.
+func TestTheRingsKeyIsTheSameInBothModes(t *testing.T) {
+	const now = 1_700_000_000_000_000_000
+	for _, words := range []int{10, 70, 80, 200, 1000} {
+		raw := []byte(`{"model":"m","messages":[` + said("user", strings.Repeat("tell me more ", words)) + `]}`)
+		keys := map[string]uint64{}
+		for mode, inspector := range inspectors {
+			t.Run(fmt.Sprint(words, mode), func(t *testing.T) {
+				r := inspector(t).Read(raw, body.ChatCompletions, "", "", now)
+				if keys[mode] = r.prompt.ringKey; r.Mode != mode || keys[mode] == 0 {
+					t.Errorf("%+v", r)
+				}
+			})
+		}
+		if keys["exact"] != keys["approximate"] {
+			t.Errorf("%d words: %x of tokens, %x of text", words, keys["exact"], keys["approximate"])
+		}
+	}
+}
