@@ -64,6 +64,40 @@ func TestAHotPrefixGetsHomesAndLosesThem(t *testing.T) {
 	})
 }
 
+// TestADrainingWorkerIsNobodysHome: what it holds has its homes elsewhere, from the next plan on.
+func TestADrainingWorkerIsNobodysHome(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, g := serving(t, newEngines(alpha, beta), Config{Workers: specs(alpha, beta)})
+		shared := prompt("everybody's system prompt")
+		hot := shared[len(shared)-1]
+		homes := func(seconds int, at uint16) (refs []uint16) {
+			for second := range seconds {
+				var reports [][]byte
+				for i := range 20 {
+					own := slices.Concat(shared, []fingerprint.Checkpoint{{Fingerprint: uint64(int(at)*10_000 + second*100 + i + 1), End: hot.End + 40}})
+					_, report := g.dispatch(at, own)
+					reports = append(reports, report)
+				}
+				g.send([]wire.InFlight{{Ref: at, Requests: 20, UncachedTokens: 100}}, reports...)
+				time.Sleep(500 * time.Millisecond)
+			}
+			frame, _ := b.s.table.Update(0, 0, wire.Version, time.Now())
+			_, of := homesIn(t, frame)
+			return slices.Concat(of...)
+		}
+		a, other := g.refOf(alpha), g.refOf(beta)
+		if got := homes(4, a); len(got) != 2 {
+			t.Fatalf("homes at %v, want both workers", got)
+		}
+		if err := b.s.Drain(alpha, true); err != nil {
+			t.Fatal(err)
+		}
+		if got := homes(3, other); slices.Contains(got, a) {
+			t.Errorf("homes at %v, of which %d is draining", got, a)
+		}
+	})
+}
+
 // TestHomesAreForThoseUnderWay: a prefix whose requests are soon done needs no second home, however
 // many others are on their way.
 func TestHomesAreForThoseUnderWay(t *testing.T) {
