@@ -141,7 +141,7 @@ func (s *stream) route(pool *fleet.Pool, p *prompt, began int64) types.Action {
 		s.noteSent(d.Best, p, known)
 	}
 	vm.metrics.Decision(uint64(max(0, abi.Now()-began)) / 1000)
-	if len(pool.Copies) > 0 && steer && !s.control && p.exact() {
+	if len(pool.Copies) > 0 && !s.control && p.exact() {
 		abi.Guard("copies", func() { s.makeCopies(pool, p) })
 	}
 	return types.ActionContinue

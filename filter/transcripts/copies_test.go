@@ -24,7 +24,9 @@ type hot struct {
 	fp     uint64
 	holder uint16 // the worker that has it
 	turns  int
-	late   func() // what happens once the plan is there
+
+	session string // whose requests must copy nothing
+	late    func() // what happens once the plan is there
 }
 
 const slice = 400
@@ -385,7 +387,12 @@ func TestNothingIsCopiedThatIsNotThisGatewaysToCopy(t *testing.T) {
 			h.control.workers = slices.DeleteFunc(h.control.workers, func(w worker) bool { return w.Ref != h.holder })
 		}},
 		"of the control group": {change: func(h *hot) {
-			h.control.pool(0)["control_group"] = map[string]any{"share": 1, "policy": map[string]any{"name": "least_load"}}
+			h.control.pool(0)["control_group"] = map[string]any{"share": 0.5, "policy": map[string]any{"name": "least_load"}}
+			h.control.changed()
+			h.advance(200 * time.Millisecond)
+			for i := 0; !strings.Contains(h.request(0, "x-session-id", h.session).out.Response.Value("x-warmpath-explain"), "group=control"); i++ {
+				h.session = strconv.Itoa(i)
+			}
 		}},
 		"of an old plan": {change: func(h *hot) {
 			h.late = func() { h.control.dead = "503"; h.advance(31 * time.Second) }
@@ -415,8 +422,8 @@ func TestNothingIsCopiedThatIsNotThisGatewaysToCopy(t *testing.T) {
 			h.plan(maker, h.others(3)...)
 			if c.send == nil {
 				c.send = func(h *hot) {
-					h.request(0)
-					h.request(1)
+					h.request(0, "x-session-id", h.session)
+					h.request(1, "x-session-id", h.session)
 				}
 			}
 			if h.late != nil {
@@ -720,4 +727,42 @@ func TestAVMHoldsSoManyTokensOfPrefixesAtATime(t *testing.T) {
 	if n := begin(3, 64); n != 2 {
 		t.Errorf("%d copies when there is room again", n)
 	}
+}
+
+// TestAPrefixThatCannotBeTokenisedAgainIsNotCopied: what is known of a long prompt's beginning is where its
+// chain stands, and its text is more than one request may cost.
+func TestAPrefixThatCannotBeTokenisedAgainIsNotCopied(t *testing.T) {
+	h := startHot(t, "")
+	letters := strings.NewReplacer(" ", "", "0", "k", "1", "l", "2", "m", "3", "n", "4", "o", "5", "p", "6", "q", "7", "r", "8", "s", "9", "t")
+	text := func(seed int, as *strings.Replacer) []byte {
+		var turns []string
+		for i := range 41 {
+			turns = append(turns, as.Replace(words(seed+i, 800)))
+		}
+		return conversation("m", turns...)
+	}
+	long := text(100, letters) // of long words, which take twelve times their bytes
+	send := func(body []byte) string {
+		return h.whole(h.send(0, post("/v1/chat/completions"), body, 0)).out.Response.Value("x-warmpath-explain")
+	}
+	for whole := false; !whole; {
+		whole = !strings.Contains(send(long), " capped")
+	}
+	for i := range 10 {
+		send(text(1000*(i+1), strings.NewReplacer())) // pushes its tokens out of the memo
+	}
+	ids, _ := h.ids(t, long)
+	if h.prefix = ids[:3072*fingerprint.UnitTokens]; len(ids) < 3200*fingerprint.UnitTokens {
+		t.Fatalf("%d tokens", len(ids))
+	}
+	h.fp = h.fingerprint("")
+	h.plan("gw-a", h.others(2)...)
+	if explained := send(long); strings.Contains(explained, " capped") {
+		t.Error("the chain doesn't know the prompt any more: the test tests nothing")
+	}
+	if n := len(h.calls()); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+	h.counted(map[string]uint64{"copies_begun": 2, "copies_failed.not_exact": 2})
+	h.idle()
 }
