@@ -62,6 +62,16 @@ func (f *Fleet) setCopies(payload []byte) error {
 	return err
 }
 
+// MakesCopies tells whether there are copies that are this gateway's to make.
+func (f *Fleet) MakesCopies() bool {
+	for _, pool := range f.pools {
+		if len(pool.Copies) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // CopyWanted tells whether a copy is this gateway's to make, as of a young table, and its worker takes
 // requests.
 func (f *Fleet) CopyWanted(fingerprint uint64, ref uint16) bool {

@@ -9,6 +9,7 @@ import (
 	"github.com/warmpath/warmpath/filter/abi"
 	"github.com/warmpath/warmpath/filter/body"
 	"github.com/warmpath/warmpath/filter/books"
+	"github.com/warmpath/warmpath/filter/config"
 	"github.com/warmpath/warmpath/filter/fleet"
 	"github.com/warmpath/warmpath/filter/metrics"
 	"github.com/warmpath/warmpath/filter/usage"
@@ -79,6 +80,9 @@ func (s *stream) makeCopies(pool *fleet.Pool, p *prompt) {
 	d := s.plugin.deployment
 	if s.plugin.config.WorkerCluster == "" || s.endpoint == body.Embeddings || d.plugins[len(d.plugins)-1] != s.plugin {
 		return
+	}
+	if !s.keyKept && s.plugin.config.Hold == config.HoldBuffer {
+		return // it came before there was a copy to make; the next one brings its key
 	}
 	c, f := &d.copies, s.plugin.fleet
 	request := &s.plugin.vm.routeRequest
@@ -163,7 +167,9 @@ func (s *stream) hotPrefix(pool *fleet.Pool, p *prompt) *hotPrefix {
 		name = `,"cache_salt":`
 	}
 	h.after = `],"max_tokens":1,"temperature":0` + name + string(cacheSalt) + `}`
-	h.authorization, _ = abi.HeaderString(abi.RequestHeaders, "authorization")
+	if h.authorization = s.authorization; !s.keyKept {
+		h.authorization, _ = abi.HeaderString(abi.RequestHeaders, "authorization")
+	}
 	return h
 }
 

@@ -39,6 +39,7 @@ type head struct {
 	contentLength int64 // -1 when not stated
 	session       uint64
 	exclude       [2]uint32 // opaque worker names, 0 for none
+	authorization []byte    // the first, valid in this callback
 	pairs         abi.Pairs // all of them as the client sent them, valid in this callback
 }
 
@@ -57,6 +58,9 @@ func (s *stream) OnHttpRequestHeaders(_ int, endOfStream bool) types.Action {
 	f.Refresh(s.arrived)
 	s.plugin.gate.Refresh(s.arrived)
 	vm.current = s.id
+	if s.plugin.config.Hold == config.HoldBuffer && f.MakesCopies() {
+		s.authorization, s.keyKept = string(h.authorization), true
+	}
 
 	reason := body.OK
 	switch {
@@ -114,6 +118,10 @@ func (s *stream) readHead() head {
 			}
 		case "content-encoding":
 			h.compressed = len(value) > 0 && !equalFold(value, "identity")
+		case "authorization":
+			if h.authorization == nil {
+				h.authorization = value
+			}
 		case endpointHeader:
 			abi.RemoveHeader(abi.RequestHeaders, endpointHeader)
 		default:

@@ -46,6 +46,7 @@ type stream struct {
 	single    bool // not to be tried again, though there was a second worker
 	anyRank   bool // the worker is one of several ranks, and the engine chooses
 	noted     bool // the fleet remembers that it was sent
+	keyKept   bool // authorization is the client's
 
 	status  uint16
 	named   uint16 // the worker that the endpoint header names first, 0 for none
@@ -53,6 +54,10 @@ type stream struct {
 	second  uint16
 	claimed uint16 // the worker of the dispatch report
 	served  uint16 // who answered, 0 for unknown
+
+	// authorization is kept for the slices of copies in the buffer mode, where the headers have gone on
+	// when the prompt is known.
+	authorization string
 
 	exclude         [2]uint32
 	promptTokens    uint32
