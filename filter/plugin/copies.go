@@ -316,8 +316,8 @@ func (c *copies) answered(x *copying, tokens, size int) {
 	m.Inc(metrics.CopiesMade, 0)
 	made := wire.Report{
 		Pool: h.pool.Index, Chosen: x.ref, Served: x.ref, Copy: true,
-		PromptUnits: uint32(tokens) / fingerprint.UnitTokens, MatchedUnits: uint32(before) / fingerprint.UnitTokens,
-		Status: 200, Outcome: wire.Complete, Attempts: 1, PredictedTokens: uint32(before),
+		PromptUnits: uint32(tokens) / fingerprint.UnitTokens, // all of it is work that the worker has had lately
+		Status:      200, Outcome: wire.Complete, Attempts: 1, PredictedTokens: uint32(before),
 		PromptTokens: int32(tokens), CachedTokens: wire.UnknownTokens, OutputTokens: 1,
 		TTFTMillis: wire.NoTTFT, TotalMillis: uint32(max(0, now-x.began) / 1_000_000),
 	}
