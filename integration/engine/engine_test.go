@@ -57,6 +57,7 @@ var scenarios = []scenario{
 	{"after the first turn the table holds what the engine reported, and nothing else", firstTurn},
 	{"the second turn goes to the holder and cached_tokens confirms it", secondTurn},
 	{"a chat finds what its tokens have stored, sent in slices", slicesAreFound},
+	{"a hot prefix is copied in slices by the gateway, and every request then finds it", hotPrefixIsCopied},
 	{"prompts under another cache_salt find nothing", saltIsolates},
 	{"prompts for an adapter find nothing of the base model's, nor the other way round", adapterIsolates},
 	{"another name of the base model finds all that one of its names has stored", aliasShares},

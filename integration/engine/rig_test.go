@@ -73,13 +73,6 @@ func (r *rig) startControl() {
 		}
 		specs = append(specs, spec)
 	}
-	policy, err := json.Marshal(map[string]any{"pools": []any{map[string]any{
-		"name": pool, "index": 0, "models": []string{ModelName, AliasName, AdapterName}, "mode": "route", "policy": map[string]any{"name": "threshold"},
-		"tokenizer": map[string]any{"file": installed.model.Tokenizer, "template": Template, "engine": "vllm", "parity": "require", "exact_grace_ms": 60_000},
-	}}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	log, err := os.CreateTemp("", "control-"+r.front+"-*.log")
 	if err != nil {
 		r.t.Fatal(err)
@@ -89,7 +82,7 @@ func (r *rig) startControl() {
 		r.t.Fatal(err)
 	}
 	r.config = control.Config{
-		Listen: listener.Addr().String(), Token: token, Workers: specs, Policy: policy,
+		Listen: listener.Addr().String(), Token: token, Workers: specs, Policy: r.policy(threshold),
 		Discovery: control.Discovery{AdaptersInterval: time.Second},
 		StateFile: filepath.Join(r.t.TempDir(), "state.bin"), Logger: slog.New(slog.NewTextHandler(log, nil)),
 	}
@@ -107,6 +100,22 @@ func (r *rig) startControl() {
 	t.Cleanup(r.client.CloseIdleConnections)
 	r.runControl()
 	t.Cleanup(func() { r.stop() }) // the one that runs then
+}
+
+// threshold is the rule of all scenarios but for those about another one.
+var threshold = map[string]any{"name": "threshold"}
+
+// policy is the document with a rule.
+func (r *rig) policy(rule map[string]any) []byte {
+	r.t.Helper()
+	doc, err := json.Marshal(map[string]any{"pools": []any{map[string]any{
+		"name": pool, "index": 0, "models": []string{ModelName, AliasName, AdapterName}, "mode": "route", "policy": rule,
+		"tokenizer": map[string]any{"file": installed.model.Tokenizer, "template": Template, "engine": "vllm", "parity": "require", "exact_grace_ms": 60_000},
+	}}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return doc
 }
 
 // runControl starts the control service, for the first time or again.
