@@ -300,7 +300,9 @@ func (c *copies) answered(x *copying, tokens, size int) {
 	case status != "200":
 		c.end(x, metrics.CopyRefused)
 		return
-	case known && u.PromptTokens != int64(tokens):
+	case known && u.PromptTokens != int64(tokens), known && u.CachedKnown && u.CachedTokens < int64(x.computed-h.pool.Policy.CopySlice):
+		// Where the slices before this are gone, or went elsewhere, or nothing is kept, each computes all
+		// that they did, once more. A slice is more than an engine's block, which may be cut off.
 		c.end(x, metrics.CopyNotExact)
 		return
 	}

@@ -328,7 +328,7 @@ func TestASliceThatFailsEndsItsCopyUntilTheClaimHasEnded(t *testing.T) {
 			h.request(0)
 			calls := h.calls()
 			for _, tokens := range h.slices() {
-				calls[h.addressOf(refs[1])].Reply(status(200), usage(tokens, 0), nil)
+				calls[h.addressOf(refs[1])].Reply(status(200), usage(tokens, max(0, tokens-slice)), nil)
 				calls = h.merge(calls)
 			}
 			c.answer(h, calls[h.addressOf(refs[0])])
@@ -513,7 +513,7 @@ func TestASwapOfTheConfigurationEndsCopies(t *testing.T) {
 	}
 	h.request(0)
 	for _, tokens := range h.slices() {
-		h.call().Reply(status(200), usage(tokens, 0), nil)
+		h.call().Reply(status(200), usage(tokens, max(0, tokens-slice)), nil)
 	}
 	h.settle()
 	if len(h.control.copied) != 0 {
@@ -648,7 +648,7 @@ func TestASlowCopyIsNotBegunAgain(t *testing.T) {
 			h.request(0)
 			h.request(1)
 		}
-		call.Reply(status(200), usage(tokens, 0), nil)
+		call.Reply(status(200), usage(tokens, max(0, tokens-slice)), nil)
 	}
 	h.counted(map[string]uint64{"copies_begun": 1, "copies_made": 1, "copy_slices": uint64(len(h.slices())), "copy_tokens": uint64(len(h.prefix))})
 	h.idle()

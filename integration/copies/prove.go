@@ -313,7 +313,7 @@ func (p *prover) judge(worker string, list []Asked, prefix []uint32) (whole bool
 		case len(a.Body.Prompt) != want || !slices.Equal(a.Body.Prompt, prefix[:min(want, len(a.Body.Prompt))]):
 			p.t.Errorf("slice %d at %s has %d tokens, want the prefix's first %d of %d", i, worker, len(a.Body.Prompt), want, len(prefix))
 		case a.Body.MaxTokens != 1 || a.Body.Stream || a.Body.Temperature == nil || *a.Body.Temperature != 0 || a.Body.Model != "m":
-			p.t.Errorf("slice %d at %s is %+v", i, worker, a.Body)
+			p.t.Errorf("slice %d at %s is for model %q, max_tokens %d, stream %v, temperature %v", i, worker, a.Body.Model, a.Body.MaxTokens, a.Body.Stream, a.Body.Temperature)
 		case a.Prompt-a.Cached > SliceTokens+engine.BlockTokens:
 			p.t.Errorf("slice %d at %s: %d of %d tokens were computed at once", i, worker, a.Prompt-a.Cached, a.Prompt)
 		case a.Header.Get("Authorization") != authorization:
