@@ -35,7 +35,7 @@ func doctorFindsItWell(r *rig) {
 			r.t.Errorf("%+v", c)
 		}
 	}
-	for _, name := range []string{"envoy.module", "envoy.vm_id", "envoy.hold", "envoy.body_limit", "envoy.override_host", "proxy.module", "proxy.steering"} {
+	for _, name := range []string{"envoy.module", "envoy.vm_id", "envoy.hold", "envoy.body_limit", "envoy.override_host", "envoy.worker_cluster", "proxy.module", "proxy.steering"} {
 		if seen[name] == 0 {
 			r.t.Errorf("nobody looked at %s", name)
 		}
