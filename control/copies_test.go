@@ -152,7 +152,7 @@ func TestAGatewayIsGivenCopiesToMakeAndTheirWorkersBecomeHomes(t *testing.T) {
 		if got := p.s.index.Stats(); got.UsageMissing != hits.UsageMissing || after.CachedTokens != before.CachedTokens {
 			t.Errorf("a copy counts as a client's request: %+v, then %+v", before, after)
 		}
-		time.Sleep(planEvery)
+		time.Sleep(planEvery + 50*time.Millisecond)
 		g.catchUp()
 		both := []uint16{first, second}
 		slices.Sort(both)
@@ -240,6 +240,37 @@ func TestTheBusyGatewayMakesTheCopies(t *testing.T) {
 		}
 		if len(quiet.copies) != 3 {
 			t.Errorf("copies %+v", quiet.copies)
+		}
+	})
+}
+
+// TestTheGatewayThatHasTheClientsMakesTheCopies: others never get a request that begins with the prefix.
+func TestTheGatewayThatHasTheClientsMakesTheCopies(t *testing.T) {
+	path, hash, e := vocabularyFor(t)
+	bubble(t, func(t *testing.T) {
+		p := startHot(t, path, hash, e, "")
+		var others []*gateway
+		for i := range 4 {
+			other := p.gateway(fmt.Sprintf("other-%d", i))
+			other.makes = true
+			other.catchUp()
+			p.ready(other)
+			others = append(others, other)
+		}
+		for range 3 {
+			for _, other := range others {
+				_, r := other.dispatch(other.refOf(hotWorkers[1]), prompt(other.name))
+				other.send(nil, r)
+			}
+			p.play(500*time.Millisecond, p.g, hotWorkers[0])
+		}
+		if len(p.g.copies) != 3 {
+			t.Fatalf("copies %+v", p.g.copies)
+		}
+		for _, c := range p.g.copies {
+			if c.Maker != wire.MakerOf(p.g.name) {
+				t.Errorf("%+v isn't %s's", c, p.g.name)
+			}
 		}
 	})
 }

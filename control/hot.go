@@ -44,11 +44,11 @@ func (b *hotBook) planner(pool uint8) *homes.Planner {
 	return p
 }
 
-// dispatched counts a request.
-func (b *hotBook) dispatched(pool uint8, path []index.Checkpoint, now time.Time) {
+// dispatched counts a request of a gateway.
+func (b *hotBook) dispatched(gateway string, pool uint8, path []index.Checkpoint, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.planner(pool).Heat.Add(path, now.Sub(b.began))
+	b.planner(pool).Heat.AddOf(wire.MakerOf(gateway), path, now.Sub(b.began))
 }
 
 // copied hears that a gateway has made a copy.

@@ -37,7 +37,7 @@ type Ingest struct {
 	// Observing tells whether choices of the pool are only on paper.
 	Observing func(pool uint8) bool
 	// Dispatched is told of every request's dispatch; it keeps nothing of the path.
-	Dispatched func(pool uint8, path []index.Checkpoint, now time.Time)
+	Dispatched func(gateway string, pool uint8, path []index.Checkpoint, now time.Time)
 	// Copied is told of every copy of a prefix that a gateway has made at a worker.
 	Copied func(gateway string, pool uint8, fingerprint uint64, worker uint16)
 	Log    *slog.Logger
@@ -235,7 +235,7 @@ func (in *Ingest) apply(gateway string, r reports, order uint64, queues map[uint
 			switch {
 			case !rep.Copy:
 				pools.add(rep.Pool)
-				in.Dispatched(rep.Pool, path, now)
+				in.Dispatched(gateway, rep.Pool, path, now)
 			case len(path) > 0:
 				in.Copied(gateway, rep.Pool, path[len(path)-1].Fingerprint, rep.Chosen)
 			}

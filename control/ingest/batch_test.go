@@ -14,7 +14,7 @@ import (
 func hears(replica uint16) *Ingest {
 	return &Ingest{
 		Index: index.New(index.Config{Replica: replica}), Fleet: discovery.NewFleet(discovery.FleetConfig{}, discovery.Hooks{}), Gateways: NewGateways(),
-		Observing: func(uint8) bool { return false }, Dispatched: func(uint8, []index.Checkpoint, time.Time) {}, Copied: func(string, uint8, uint64, uint16) {}, Log: slog.New(slog.DiscardHandler),
+		Observing: func(uint8) bool { return false }, Dispatched: func(string, uint8, []index.Checkpoint, time.Time) {}, Copied: func(string, uint8, uint64, uint16) {}, Log: slog.New(slog.DiscardHandler),
 		Admission: func(_ string, _, _ []byte, _ time.Time, ack []byte) ([]byte, error) { return ack, nil },
 	}
 }

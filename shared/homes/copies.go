@@ -214,21 +214,29 @@ func (b *copyBook) step(e *entry, x *hot, ref uint16, held bool) {
 		e.state = missed
 	case b.now >= e.deadline:
 		e.state = left
-		b.failed(e)
+		b.failed(e, x)
 	case !slices.Contains(b.makers, e.maker):
 		b.give(e, x, ref)
 	}
 }
 
 // give has a copy made by the maker that comes first for it, of those that have room: the others
-// keep theirs when one comes or goes. Without one it is missed.
+// keep theirs when one comes or goes. Where most of the prefix's requests come from one of them, it
+// makes all: they bring the tokens. Without one it is missed.
 func (b *copyBook) give(e *entry, x *hot, ref uint16) {
 	best, found := uint64(0), false
 	for _, maker := range b.makers {
 		if b.all >= maxCopies {
 			break
 		}
-		if b.busy[maker] < MaxMaking && (!found || rank(maker, x.fingerprint, ref) > rank(best, x.fingerprint, ref)) {
+		if b.busy[maker] >= MaxMaking {
+			continue
+		}
+		if maker == x.sender && x.votes > maxVotes/2 {
+			best, found = maker, true
+			break
+		}
+		if !found || rank(maker, x.fingerprint, ref) > rank(best, x.fingerprint, ref) {
 			best, found = maker, true
 		}
 	}
@@ -245,10 +253,11 @@ func (b *copyBook) give(e *entry, x *hot, ref uint16) {
 }
 
 // failed counts a copy that wasn't there in time. It tells nothing of slices where others were made
-// since it was begun: its worker has much to do.
-func (b *copyBook) failed(e *entry) {
+// since it was begun: its worker has much to do. Nor where no request has come lately that begins with
+// the prefix: nobody could bring its tokens.
+func (b *copyBook) failed(e *entry, x *hot) {
 	b.counts.Failed++
-	if b.proofs != e.proofs {
+	if b.proofs != e.proofs || b.now-x.last > patience/2 {
 		return
 	}
 	if b.streak++; b.streak >= tolerated {

@@ -13,12 +13,15 @@ const (
 	// fadeFor is the time in which a request's heat fades to 1/e: short, as a prefix that gets hot
 	// wants all its homes within two seconds: each that comes later is another cold prompt.
 	fadeFor = time.Second
-	// maxCounters bounds the memory to about 3 MB a pool. It holds what some thousand requests a
+	// maxCounters bounds the memory to about 5 MB a pool. It holds what some thousand requests a
 	// second open within fadeFor; beyond it the coolest half goes.
 	maxCounters = 1 << 16
 	// maxOpened counters are opened by one request. Most of a prompt's end is its own; a prefix
 	// that many share is known to its end after a few of them.
 	maxOpened = 8
+	// maxVotes bounds how many requests more than others a gateway is known to have sent: so many of
+	// the others' in a row make one of them the sender.
+	maxVotes = 8
 	// rebase bounds the exponent of a request's weight.
 	rebase = 100 * fadeFor
 )
@@ -43,6 +46,22 @@ type counter struct {
 	weight      float64 // of its requests
 	parent      uint64  // the checkpoint before it; 0 for none
 	units       uint32
+	votes       uint32        // that sender has more than others
+	sender      uint64        // the gateway that most of its requests came from
+	last        time.Duration // when the last came
+}
+
+// vote keeps the sender by majority (Boyer and Moore, "MJRTY", 1981).
+func (c *counter) vote(sender uint64) {
+	switch {
+	case sender == 0: // not known
+	case c.sender == sender:
+		c.votes = min(c.votes+1, maxVotes)
+	case c.votes > 0:
+		c.votes--
+	default:
+		c.sender, c.votes = sender, 1
+	}
 }
 
 // NewHeat returns a count of nothing.
@@ -62,7 +81,10 @@ func (h *Heat) weigh(now time.Duration) float64 {
 }
 
 // Add counts a request by the checkpoints of its prompt, ascending.
-func (h *Heat) Add(path []fingerprint.Checkpoint, now time.Duration) {
+func (h *Heat) Add(path []fingerprint.Checkpoint, now time.Duration) { h.AddOf(0, path, now) }
+
+// AddOf counts a request of a gateway, one of the makers that Plan is given.
+func (h *Heat) AddOf(sender uint64, path []fingerprint.Checkpoint, now time.Duration) {
 	weight := h.weigh(now)
 	h.total += weight
 	parent, opened := uint64(0), 0
@@ -78,7 +100,8 @@ func (h *Heat) Add(path []fingerprint.Checkpoint, now time.Duration) {
 			h.index[fp] = at
 		}
 		c := &h.counters[at]
-		c.weight, c.parent, c.units = c.weight+weight, parent, path[i].End
+		c.weight, c.parent, c.units, c.last = c.weight+weight, parent, path[i].End, now
+		c.vote(sender)
 		parent = fp
 	}
 	if len(h.counters) > maxCounters {
@@ -117,6 +140,9 @@ type hot struct {
 	units       uint32
 	parent      uint64
 	requests    float64
+	sender      uint64 // as counter has it, and votes
+	votes       uint32
+	last        time.Duration // when the last of them came
 }
 
 // above lists the checkpoints that at least so many recent requests begin with, deepest first.
@@ -125,7 +151,7 @@ func (h *Heat) above(least float64, now time.Duration) (all []hot) {
 	for i := range h.counters {
 		c := &h.counters[i]
 		if n := c.weight / weight; n >= least {
-			all = append(all, hot{c.fingerprint, c.units, c.parent, n})
+			all = append(all, hot{c.fingerprint, c.units, c.parent, n, c.sender, c.votes, c.last})
 		}
 	}
 	slices.SortFunc(all, func(a, b hot) int {

@@ -132,8 +132,9 @@ func (p *Planner) deepest(before []Prefix, own float64, now time.Duration) (list
 			least *= cooled
 		}
 		if rest > least && x.units >= leastUnits {
-			list = append(list, hot{x.fingerprint, x.units, x.parent, rest})
 			beyond = x.requests
+			list = append(list, *x)
+			list[len(list)-1].requests = rest
 		}
 		taken[x.parent] += beyond
 	}
