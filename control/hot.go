@@ -146,7 +146,7 @@ func (s *Service) plannedWorkers(now time.Time) map[uint8][]homes.Worker {
 	for _, w := range s.published() {
 		if w.State == discovery.Healthy || w.State == discovery.Unknown {
 			pool, _ := s.policy.Load().poolIndex(w.Pool)
-			workers[pool] = append(workers[pool], homes.Worker{Ref: w.Ref, InFlight: int(totals[w.Ref].Requests)})
+			workers[pool] = append(workers[pool], homes.Worker{Ref: w.Ref, InFlight: int(totals[w.Ref].Requests), Spread: s.index.IsSpread(w.Ref)})
 		}
 	}
 	return workers

@@ -186,7 +186,12 @@ func TestRequestsPredictNothingOfAWorkerThatSpreadsThem(t *testing.T) {
 	}
 	x.Reporting(1, true, at)
 	ask(1, 0)
-	x.Spread(1)
+	if x.IsSpread(1) {
+		t.Error("spread before anybody said so")
+	}
+	if x.Spread(1); !x.IsSpread(1) || x.IsSpread(2) {
+		t.Errorf("worker 1 spread: %v, and 2, which isn't there: %v", x.IsSpread(1), x.IsSpread(2))
+	}
 	if holds(x, 4) {
 		t.Error("what was predicted before is still believed")
 	}

@@ -95,12 +95,13 @@ type copyBook struct {
 	plan   uint64
 	now    time.Duration
 	makers []uint64 // none: nothing is made in slices
+	spread map[uint16]bool
 	busy   map[uint64]int
 	all    int // copies being made
 }
 
 func newCopyBook() copyBook {
-	return copyBook{entries: map[copyKey]*entry{}, busy: map[uint64]int{}}
+	return copyBook{entries: map[copyKey]*entry{}, busy: map[uint64]int{}, spread: map[uint16]bool{}}
 }
 
 // Made tells that a maker has computed the whole of a prefix at a worker, and reports whether that
@@ -133,8 +134,14 @@ func (p *Planner) LeftAlone() (until time.Duration, alone bool) {
 }
 
 // begin starts a plan.
-func (b *copyBook) begin(now time.Duration, makers []uint64) {
+func (b *copyBook) begin(now time.Duration, workers []Worker, makers []uint64) {
 	b.plan++
+	clear(b.spread)
+	for _, w := range workers {
+		if w.Spread {
+			b.spread[w.Ref] = true
+		}
+	}
 	b.now, b.makers = now, makers
 	if b.alone = b.alone && now < b.until; b.alone {
 		b.makers = nil
@@ -170,6 +177,9 @@ func (b *copyBook) divide(x *hot, chosen []uint16, old *Prefix, holds func(ref u
 		key := copyKey{x.fingerprint, ref}
 		e, held := b.entries[key], holds(ref)
 		switch {
+		case b.spread[ref]:
+			homes = append(homes, ref)
+			continue
 		case e != nil:
 			b.step(e, x, ref, held)
 		case len(b.makers) > 0 && x.units <= maxUnits:

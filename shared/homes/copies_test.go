@@ -333,10 +333,27 @@ func TestAnAdoptedPlanGoesOn(t *testing.T) {
 func TestTheLongestPrefixesAreCopiedByRequests(t *testing.T) {
 	for units, want := range map[uint32]int{maxUnits: 3, maxUnits + 1: 0} {
 		b := newCopyBook()
-		b.begin(0, []uint64{11})
+		b.begin(0, nil, []uint64{11})
 		homes, copies := b.divide(&hot{fingerprint: 1, units: units}, []uint16{1, 2, 3}, nil, func(uint16) bool { return false })
 		if len(copies) != want || len(homes) != 3-want {
 			t.Errorf("%d units: homes %v, copies %v", units, homes, copies)
 		}
+	}
+}
+
+// TestAWorkerWithSeveralCachesGetsItsCopyByRequests: a slice of another would not be found.
+func TestAWorkerWithSeveralCachesGetsItsCopyByRequests(t *testing.T) {
+	f := newCopying(t, 11)
+	f.workers[8].Spread = true
+	x := f.plan()
+	f.counts(x, 2, 14)
+	if !slices.Contains(x.Homes, f.workers[8].Ref) {
+		t.Errorf("homes %v", x.Homes)
+	}
+	// One whose engine turns out to be so while its copy is being made.
+	f.workers[9].Spread = true
+	f.counts(f.plan(), 3, 13)
+	if got := f.p.Counts(); got != (Counts{Begun: 14}) {
+		t.Errorf("%+v", got)
 	}
 }

@@ -31,6 +31,9 @@ const (
 type Worker struct {
 	Ref      uint16
 	InFlight int // requests, of the whole fleet
+	// Spread: it has several caches, and which one a request meets is chance. A slice would not find
+	// the one before it, so requests make its copies.
+	Spread bool
 }
 
 // Begins tells whether a request's prompt begins with a prefix that is so many units long.
@@ -88,7 +91,7 @@ func (p *Planner) Plan(now time.Duration, workers []Worker, makers []uint64, und
 	}
 	before := p.prefixes
 	p.prefixes = nil
-	p.copies.begin(now, makers)
+	p.copies.begin(now, workers, makers)
 	defer p.copies.end()
 	if len(workers) < 2 {
 		return nil
