@@ -23,7 +23,7 @@ const (
 //
 //	offset size
 //	0      8    fingerprint of the prefix
-//	8      8    when it was claimed or renewed, unix ns
+//	8      8    when it was claimed or renewed, unix ns: it ends 5 s later
 //	16     2    ref of the worker
 //	18     6    0
 type claim struct {
@@ -94,9 +94,9 @@ func (f *Fleet) CopyWanted(fingerprint uint64, ref uint16) bool {
 	return false
 }
 
-// ClaimCopy claims a copy for this VM, or renews its claim. It answers false where another VM has it,
-// or the claim of one that failed has not ended, or there is no room.
-func (f *Fleet) ClaimCopy(fingerprint uint64, ref uint16, renew bool) bool {
+// ClaimCopy claims a copy for this VM for so long, at most ClaimTime, or renews its claim. It answers
+// false where another VM has it, or the claim of one that failed has not ended, or there is no room.
+func (f *Fleet) ClaimCopy(fingerprint uint64, ref uint16, renew bool, during time.Duration) bool {
 	s := &f.claims
 	cas := uint32(0)
 	for try := 0; ; try++ {
@@ -106,7 +106,7 @@ func (f *Fleet) ClaimCopy(fingerprint uint64, ref uint16, renew bool) bool {
 			return false
 		}
 		if try > 0 {
-			s.list[at] = claim{fingerprint: fingerprint, at: f.now, ref: ref}
+			s.list[at] = claim{fingerprint: fingerprint, at: f.now - int64(ClaimTime-during), ref: ref}
 			s.n = max(s.n, at+1)
 			if abi.SetSharedData(f.Keys.ClaimsKey, s.bytes()[:s.n*claimBytes], cas) == abi.OK {
 				return true

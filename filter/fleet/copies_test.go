@@ -91,7 +91,7 @@ func TestACopyIsClaimedByOneVMUntilItsTimeHasCome(t *testing.T) {
 	claim := func(f *Fleet, fp uint64, ref uint16, renew, want bool) {
 		t.Helper()
 		f.setClock(now)
-		if got := f.ClaimCopy(fp, ref, renew); got != want {
+		if got := f.ClaimCopy(fp, ref, renew, ClaimTime); got != want {
 			t.Errorf("after %v: %v", time.Duration(now-start), got)
 		}
 	}
@@ -126,13 +126,13 @@ func TestThereIsRoomForSoManyClaims(t *testing.T) {
 	f.setClock(start)
 	other.setClock(start)
 	for i := range maxClaims {
-		if !f.ClaimCopy(uint64(i+1), 1, false) {
+		if !f.ClaimCopy(uint64(i+1), 1, false, ClaimTime) {
 			t.Fatalf("claim %d refused", i)
 		}
 	}
 	for _, f := range []*Fleet{f, other, vm(t)} {
 		f.setClock(start)
-		if f.ClaimCopy(1000, 1, false) {
+		if f.ClaimCopy(1000, 1, false, ClaimTime) {
 			t.Error("one more was claimed")
 		}
 	}
@@ -140,7 +140,7 @@ func TestThereIsRoomForSoManyClaims(t *testing.T) {
 		t.Errorf("%d bytes", got)
 	}
 	other.setClock(start + int64(ClaimTime))
-	if !other.ClaimCopy(1000, 1, false) {
+	if !other.ClaimCopy(1000, 1, false, ClaimTime) {
 		t.Error("refused though all others have ended")
 	}
 }
@@ -150,15 +150,15 @@ func TestAClaimThatOthersWereQuickerThanIsNone(t *testing.T) {
 	host := proxy(t)
 	f := vm(t)
 	f.setClock(start)
-	if !f.ClaimCopy(6, 1, false) {
+	if !f.ClaimCopy(6, 1, false, ClaimTime) {
 		t.Fatal("refused")
 	}
 	host.Refuse["proxy_set_shared_data"] = abi.CASMismatch
-	if f.ClaimCopy(7, 1, false) {
+	if f.ClaimCopy(7, 1, false, ClaimTime) {
 		t.Error("claimed")
 	}
 	delete(host.Refuse, "proxy_set_shared_data")
-	if !f.ClaimCopy(7, 1, false) {
+	if !f.ClaimCopy(7, 1, false, ClaimTime) {
 		t.Error("it takes its own word for another's claim")
 	}
 }
@@ -170,7 +170,7 @@ func TestClaimsThatNobodyCanReadAreWrittenOver(t *testing.T) {
 	for _, value := range []string{"rubbish", string(make([]byte, 5000))} {
 		put(host, f.Keys.ClaimsKey, []byte(value))
 		f.claims.n = 0
-		if !f.ClaimCopy(7, 1, false) {
+		if !f.ClaimCopy(7, 1, false, ClaimTime) {
 			t.Errorf("%d bytes of rubbish: refused", len(value))
 		}
 	}

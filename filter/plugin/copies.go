@@ -25,6 +25,9 @@ const (
 	// the proxy never gave.
 	copyTimeout = 5 * time.Second
 	copyLost    = 2 * time.Second
+	// otherKey is how long a copy is left alone that the worker refused by the client's key: control
+	// waits for 3 s, and one client with a bad key must not keep the others from making it.
+	otherKey = time.Second
 	// maxCopyTokens bounds the prefixes that a VM makes copies of at a time: a token's id takes 4 bytes,
 	// and some 6 in a request's body.
 	maxCopyTokens = 64 << 10
@@ -99,7 +102,7 @@ func (s *stream) makeCopies(pool *fleet.Pool, p *prompt) {
 			}
 		}
 		if k < 0 || p.checkpoints[k].Fingerprint != x.Fingerprint || x.Ref == s.best || gets(request, x) ||
-			!f.CopyWanted(x.Fingerprint, x.Ref) || !f.ClaimCopy(x.Fingerprint, x.Ref, false) {
+			!f.CopyWanted(x.Fingerprint, x.Ref) || !f.ClaimCopy(x.Fingerprint, x.Ref, false, fleet.ClaimTime) {
 			continue
 		}
 		c.vm.metrics.Inc(metrics.CopiesBegun, 0)
@@ -237,7 +240,7 @@ func (c *copies) next(x *copying, now int64) {
 	}
 	if now-x.claimed > int64(fleet.ClaimTime/3) {
 		x.claimed = now
-		f.ClaimCopy(h.fingerprint, x.ref, true)
+		f.ClaimCopy(h.fingerprint, x.ref, true, fleet.ClaimTime)
 	}
 	tokens := min(x.computed+h.pool.Policy.CopySlice, len(h.ids))
 	b := append(c.body[:0], h.before...)
@@ -298,6 +301,9 @@ func (c *copies) answered(x *copying, tokens, size int) {
 		c.end(x, metrics.CopyTimeout)
 		return
 	case status != "200":
+		if status == "401" || status == "403" {
+			f.ClaimCopy(h.fingerprint, x.ref, true, otherKey)
+		}
 		c.end(x, metrics.CopyRefused)
 		return
 	case known && u.PromptTokens != int64(tokens), known && u.CachedKnown && u.CachedTokens < int64(x.computed-h.pool.Policy.CopySlice):
