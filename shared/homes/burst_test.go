@@ -1,6 +1,7 @@
 package homes
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -58,5 +59,44 @@ func TestAGatewayMakesTheCopiesOfWhatItsClientsSend(t *testing.T) {
 	all = p.Plan(now+500*time.Millisecond, workers(16, 20), makers[10:], unknown, func(_ uint64, ref uint16) bool { return ref == 3 })
 	if len(all) != 1 || len(all[0].Copies) == 0 || all[0].Copies[0].Maker <= 10 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// TestGatewaysThatShareAPrefixShareItsCopies: of two with as many requests each none is the sender, in
+// whatever order chance brings them; of one with nine in ten it is, and of who had it before no more.
+func TestGatewaysThatShareAPrefixShareItsCopies(t *testing.T) {
+	h, rng := NewHeat(), rand.New(rand.NewPCG(1, 2))
+	now, alone := time.Duration(0), 0
+	send := func(share float64) uint64 {
+		now += 20 * time.Millisecond
+		sender := uint64(11)
+		if rng.Float64() >= share {
+			sender = 12
+		}
+		h.AddOf(sender, path(7, 5, 5, 1), now)
+		return h.above(1, now)[0].sender
+	}
+	for i := range 10_000 {
+		if send(0.5) != 0 && i > 50 {
+			alone++
+		}
+	}
+	if alone > 100 {
+		t.Errorf("%d of 10,000 times a gateway with half of the requests is the sender", alone)
+	}
+	for _, sender := range []uint64{11, 12} {
+		share := 0.9
+		if sender == 12 {
+			share = 0.1
+		}
+		known := 0
+		for i := range 1000 {
+			if send(share) == sender && i >= 200 {
+				known++
+			}
+		}
+		if known < 700 {
+			t.Errorf("%d with nine in ten of the requests is the sender %d of 800 times", sender, known)
+		}
 	}
 }

@@ -242,7 +242,7 @@ func (b *copyBook) give(e *entry, x *hot, ref uint16) {
 		if b.busy[maker] >= MaxMaking {
 			continue
 		}
-		if maker == x.sender && x.votes > maxVotes/2 {
+		if maker == x.sender {
 			best, found = maker, true
 			break
 		}

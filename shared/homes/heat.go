@@ -19,9 +19,6 @@ const (
 	// maxOpened counters are opened by one request. Most of a prompt's end is its own; a prefix
 	// that many share is known to its end after a few of them.
 	maxOpened = 8
-	// maxVotes bounds how many requests more than others a gateway is known to have sent: so many of
-	// the others' in a row make one of them the sender.
-	maxVotes = 8
 	// rebase bounds the exponent of a request's weight.
 	rebase = 100 * fadeFor
 )
@@ -46,22 +43,30 @@ type counter struct {
 	weight      float64 // of its requests
 	parent      uint64  // the checkpoint before it; 0 for none
 	units       uint32
-	votes       uint32        // that sender has more than others
 	sender      uint64        // the gateway that most of its requests came from
+	lead        float64       // weight of the sender's requests beyond that of others'
 	last        time.Duration // when the last came
 }
 
-// vote keeps the sender by majority (Boyer and Moore, "MJRTY", 1981).
-func (c *counter) vote(sender uint64) {
+// vote keeps the sender by majority, each request with its weight (Boyer and Moore, "MJRTY", 1981).
+func (c *counter) vote(sender uint64, weight float64) {
 	switch {
 	case sender == 0: // not known
 	case c.sender == sender:
-		c.votes = min(c.votes+1, maxVotes)
-	case c.votes > 0:
-		c.votes--
+		c.lead += weight
+	case c.lead >= weight:
+		c.lead -= weight
 	default:
-		c.sender, c.votes = sender, 1
+		c.sender, c.lead = sender, weight-c.lead
 	}
+}
+
+// mainSender is the gateway that three quarters of its requests came from, or more; 0 for none.
+func (c *counter) mainSender() uint64 {
+	if c.lead < c.weight/2 {
+		return 0
+	}
+	return c.sender
 }
 
 // NewHeat returns a count of nothing.
@@ -73,6 +78,7 @@ func (h *Heat) weigh(now time.Duration) float64 {
 		by := math.Exp(-float64(now-h.base) / float64(fadeFor))
 		for i := range h.counters {
 			h.counters[i].weight *= by
+			h.counters[i].lead *= by
 		}
 		h.total *= by
 		h.base = now
@@ -101,7 +107,7 @@ func (h *Heat) AddOf(sender uint64, path []fingerprint.Checkpoint, now time.Dura
 		}
 		c := &h.counters[at]
 		c.weight, c.parent, c.units, c.last = c.weight+weight, parent, path[i].End, now
-		c.vote(sender)
+		c.vote(sender, weight)
 		parent = fp
 	}
 	if len(h.counters) > maxCounters {
@@ -140,8 +146,7 @@ type hot struct {
 	units       uint32
 	parent      uint64
 	requests    float64
-	sender      uint64 // as counter has it, and votes
-	votes       uint32
+	sender      uint64        // see mainSender
 	last        time.Duration // when the last of them came
 }
 
@@ -151,7 +156,7 @@ func (h *Heat) above(least float64, now time.Duration) (all []hot) {
 	for i := range h.counters {
 		c := &h.counters[i]
 		if n := c.weight / weight; n >= least {
-			all = append(all, hot{c.fingerprint, c.units, c.parent, n, c.sender, c.votes, c.last})
+			all = append(all, hot{c.fingerprint, c.units, c.parent, n, c.mainSender(), c.last})
 		}
 	}
 	slices.SortFunc(all, func(a, b hot) int {

@@ -51,11 +51,14 @@ func (f *Fleet) makers() (all []uint64) {
 	}
 	for _, g := range f.gateways {
 		if g.dispatched > 0 && f.now-g.dispatched <= makerFor {
-			all = append(all, uint64(g.Index))
+			all = append(all, g.maker())
 		}
 	}
 	return all
 }
+
+// maker is what the plan calls a gateway: 0 would be one that isn't known.
+func (g *Gateway) maker() uint64 { return uint64(g.Index) + 1 }
 
 // makeCopies begins those copies that a gateway is to make of a prefix that a request begins with. One
 // that the worker has, or gets by a request, it leaves.
@@ -158,7 +161,7 @@ func (f *Fleet) answerSlice(c *copying) {
 	}
 	c.over = true
 	f.counts.Copies++
-	f.planner.Made(c.fingerprint, refOf(c.worker), uint64(c.gateway))
+	f.planner.Made(c.fingerprint, refOf(c.worker), f.gateways[c.gateway].maker())
 	if c.generation == f.generations[c.worker] {
 		f.predict(c.gateway, f.index.predict(f.now, r, c.worker, c.generation, c.positions))
 	}

@@ -201,7 +201,7 @@ func TestMakersAreGatewaysThatDispatchedLately(t *testing.T) {
 	for i, at := range []time.Duration{0, 7900 * time.Millisecond, 8 * time.Second, 10 * time.Second} {
 		f.gateways = append(f.gateways, &Gateway{Index: i, dispatched: at})
 	}
-	if got := f.makers(); !reflect.DeepEqual(got, []uint64{2, 3}) {
+	if got := f.makers(); !reflect.DeepEqual(got, []uint64{3, 4}) {
 		t.Errorf("makers %v", got)
 	}
 	if f.cfg.Policy.CopySlice = 0; f.makers() != nil {

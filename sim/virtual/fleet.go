@@ -369,7 +369,7 @@ func (f *Fleet) dispatch(g *Gateway, r *Request) {
 		f.predict(g.Index, f.index.predict(f.now, r, best, f.generations[best], g.at))
 	}
 	if f.planner != nil {
-		f.planner.Heat.Add(g.checkpoints(r), f.now)
+		f.planner.Heat.AddOf(g.maker(), g.checkpoints(r), f.now)
 		g.dispatched = max(f.now, 1)
 		f.makeCopies(g, r)
 	}

@@ -28,7 +28,7 @@ func (f *Fleet) plan() {
 			out = append(out, route.Home{Fingerprint: p.Fingerprint, Units: p.Units, Refs: slices.Clone(p.Homes)})
 		}
 		for _, c := range p.Copies {
-			wanted = append(wanted, wantedCopy{p.Fingerprint, int(p.Units), workerOf(c.Ref), int(c.Maker)})
+			wanted = append(wanted, wantedCopy{p.Fingerprint, int(p.Units), workerOf(c.Ref), int(c.Maker) - 1})
 		}
 	}
 	f.at(f.now+f.cfg.Delays.Prediction, event{kind: giveHomes, homes: out, wanted: wanted})
