@@ -7,10 +7,10 @@ import (
 
 const (
 	// patience is how long a copy of up to patienceUnits may take to be made: four times what a 70B
-	// model on two H100 computes that in. A longer one has so much more, up to maxPatience.
+	// model on two H100 computes that in. A longer one has so much more: it has more slices, and each
+	// waits for a step of its worker.
 	patience      = 3 * time.Second
 	patienceUnits = 512 // 8,192 tokens
-	maxPatience   = 10 * time.Second
 	// tolerated failures in a row end all slices for leaveAlone: where gateways can't reach workers,
 	// or engines refuse what they send, every copy would come later by patience.
 	tolerated  = 4
@@ -277,7 +277,7 @@ func (b *copyBook) failed(e *entry, x *hot) {
 
 // patienceFor is how long a copy of so many units may take.
 func patienceFor(units uint32) time.Duration {
-	return min(max(patience, patience*time.Duration(units)/patienceUnits), maxPatience)
+	return max(patience, patience*time.Duration(units)/patienceUnits)
 }
 
 // rank orders the makers of a copy, for each copy by chance (rendezvous hashing).

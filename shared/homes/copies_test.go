@@ -290,7 +290,7 @@ func TestAMakerHasABoundedNumberOfCopiesToMake(t *testing.T) {
 
 func TestALongerPrefixHasMoreTime(t *testing.T) {
 	for units, want := range map[uint32]time.Duration{
-		16: patience, 500: patience, patienceUnits: patience, 2 * patienceUnits: 2 * patience, 1 << 20: maxPatience,
+		16: patience, 500: patience, patienceUnits: patience, 2 * patienceUnits: 2 * patience, maxUnits: 24 * time.Second, // of 86 slices, 280 ms each
 	} {
 		if got := patienceFor(units); got != want {
 			t.Errorf("%d units: %v, want %v", units, got, want)
