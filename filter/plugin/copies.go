@@ -275,7 +275,9 @@ func (c *copies) next(x *copying, now int64) {
 	x.claim.Open(f.Own, x.ref, uncached)
 	f.Recent.Add(x.ref, float64(uncached), now)
 	f.Touched(x.ref)
-	if _, status := abi.HTTPCallOf(h.root, h.cluster, headers[:n], b, copyTimeout, func(_, size, _ int) { c.answered(x, tokens, size) }); status != abi.OK {
+	if _, status := abi.HTTPCallOf(h.root, h.cluster, headers[:n], b, copyTimeout, func(_, size, _ int) { c.answered(x, tokens, size) }); status == abi.InternalFailure {
+		c.end(x, metrics.CopyRefused) // Envoy has answered it at once: nobody of the cluster is healthy, or it has too many
+	} else if status != abi.OK {
 		c.end(x, metrics.CopyNoCluster)
 		if c.told != h.cluster {
 			c.told = h.cluster

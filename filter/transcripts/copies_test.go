@@ -541,6 +541,27 @@ func TestAProxyWithoutTheClusterSaysSoOnce(t *testing.T) {
 	h.idle()
 }
 
+// TestAClusterThatCannotTakeASliceIsNotSaidToBeMissing: Envoy refuses the call itself where it would answer
+// 503 at once, as for a cluster without a healthy worker.
+func TestAClusterThatCannotTakeASliceIsNotSaidToBeMissing(t *testing.T) {
+	h := startHot(t, "")
+	h.plan("gw-a", h.others(2)...)
+	fault, err := hostsim.ParseFault("proxy_http_call@proxy_on_request_body:1+=InternalFailure")
+	if err == nil {
+		err = h.host.Inject(fault)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.request(0)
+	h.host.ClearFaults()
+	if n := h.logged("no cluster"); n != 0 || len(h.calls()) != 0 {
+		t.Error(h.logs)
+	}
+	h.counted(map[string]uint64{"copies_begun": 2, "copies_failed.refused": 2})
+	h.idle()
+}
+
 // TestTheClusterIsTheConfiguredOne with the pool's name in its place.
 func TestTheClusterIsTheConfiguredOne(t *testing.T) {
 	for config, want := range map[string]string{
