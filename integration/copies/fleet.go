@@ -33,8 +33,8 @@ const (
 	Pool = "default"
 	// Workers of a fleet.
 	Workers = 4
-	// SliceTokens is copy_slice_tokens, the least there may be: short prefixes have many slices.
-	SliceTokens = 256
+	// SliceTokens is copy_slice_tokens.
+	SliceTokens = 512
 
 	slicePath      = "/v1/completions"
 	capacityTokens = 1 << 20
@@ -77,6 +77,7 @@ func Start(t *testing.T, listen string) *Fleet {
 	tokenizer := f.newVocabulary()
 	params := engine.DefaultParams()
 	params.CapacityBlocks = capacityTokens / engine.BlockTokens
+	params.StepPerRequest, params.DecodePerKVToken = 0, 0 // nobody leaves the holder for the sake of others' tokens
 	var err error
 	var stop func()
 	f.Engines, stop, err = engines.Start(Workers, func(address string) (engines.Engine, error) {
