@@ -153,7 +153,7 @@ func (s *stream) hotPrefix(pool *fleet.Pool, p *prompt) *hotPrefix {
 	last := p.checkpoints[len(p.checkpoints)-1]
 	h := &hotPrefix{root: s.plugin.id, fingerprint: last.Fingerprint, pool: pool.View.Pool, checkpoints: p.checkpoints}
 	model, cacheSalt := req.RawModel(), req.RawCacheSalt()
-	if len(model) == 0 || len(model)+len(cacheSalt) > maxCopyName {
+	if len(model)+len(cacheSalt) > maxCopyName {
 		return h
 	}
 	ids := vm.firstIDs(pool, p, int(last.End)*fingerprint.UnitTokens)
@@ -164,16 +164,21 @@ func (s *stream) hotPrefix(pool *fleet.Pool, p *prompt) *hotPrefix {
 	}
 	h.ids = ids
 	h.cluster = clusterOf(s.plugin.config.WorkerCluster, h.pool.Name)
-	h.before = `{"model":` + string(model) + `,"prompt":[`
-	name := ""
-	if len(cacheSalt) > 0 {
-		name = `,"cache_salt":`
-	}
-	h.after = `],"max_tokens":1,"temperature":0` + name + string(cacheSalt) + `}`
+	h.before = `{"prompt":[`
+	h.after = `],"max_tokens":1,"temperature":0` + field(`,"model":`, model) + field(`,"cache_salt":`, cacheSalt) + `}`
 	if h.authorization = s.authorization; !s.keyKept {
 		h.authorization, _ = abi.HeaderString(abi.RequestHeaders, "authorization")
 	}
 	return h
+}
+
+// field is one of a body whose string is given, and not empty: as good as none for a prefix' name, and
+// engines refuse it.
+func field(name string, value []byte) string {
+	if len(value) <= len(`""`) {
+		return ""
+	}
+	return name + string(value)
 }
 
 // clusterOf fills in the pool's name.

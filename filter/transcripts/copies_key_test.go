@@ -1,8 +1,13 @@
 package transcripts
 
 import (
+	"bytes"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/warmpath/warmpath/shared/fingerprint"
 )
 
 // TestOneClientsBadKeyKeepsNoOtherFromMakingTheCopy: control waits for three seconds, and what is late
@@ -35,6 +40,30 @@ func TestOneClientsBadKeyKeepsNoOtherFromMakingTheCopy(t *testing.T) {
 				t.Errorf("%d: with %q", code, key)
 			}
 			call.Reply(status(500), nil, nil)
+		}
+		h.idle()
+	}
+}
+
+// TestARequestThatNamesNothingHasItsPrefixCopied: engines take a request without a model for their own, and
+// refuse an empty salt. Neither keeps others, whose prefix is the same, from having it copied.
+func TestARequestThatNamesNothingHasItsPrefixCopied(t *testing.T) {
+	for _, names := range []string{"", `,"model":"","cache_salt":""`} {
+		h := startHot(t, "")
+		var chain fingerprint.Chain
+		chain.Reset(fingerprint.Salt("default", "", 0, "", fingerprint.Exact))
+		chain.WriteTokens(h.prefix)
+		found := chain.Finish()
+		h.fp = found[len(found)-1].Fingerprint
+		h.plan("gw-a", h.others(2)...)
+		h.whole(h.send(0, post("/v1/chat/completions"), bytes.Replace(h.next(), []byte(`,"model":"m"`), []byte(names), 1), 0))
+		var end []byte
+		for _, call := range h.calls() {
+			end = call.Body[bytes.IndexByte(call.Body, ']'):]
+			call.Reply(status(500), nil, nil)
+		}
+		if diff := cmp.Diff(`],"max_tokens":1,"temperature":0}`, string(end)); diff != "" {
+			t.Errorf("%s: %s", names, diff)
 		}
 		h.idle()
 	}

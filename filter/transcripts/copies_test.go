@@ -248,7 +248,7 @@ func TestAHotPrefixIsComputedInSlicesWhereItShallLive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(`{"model":"m","prompt":`+string(ids)+`,"max_tokens":1,"temperature":0}`, string(call.Body)); diff != "" {
+			if diff := cmp.Diff(`{"prompt":`+string(ids)+`,"max_tokens":1,"temperature":0,"model":"m"}`, string(call.Body)); diff != "" {
 				t.Errorf("step %d: %s", step, diff)
 			}
 			if b := booked[ref]; b.Requests != 1 || b.UncachedTokens != uncached {
