@@ -52,7 +52,7 @@ func startHot(t *testing.T, path string, hash policy.Hash, e *engines, more stri
 	p.g = p.gateway("gateway-1")
 	p.g.makes = true
 	p.ready(p.g)
-	time.Sleep(12 * time.Second) // then it has learned what there is
+	time.Sleep(12*time.Second + planEvery/5) // then it has learned what there is, and no plan is due at the same moment
 	p.ready(p.g)
 	p.g.catchUp()
 	if active, _ := p.g.exactEntries(); active != hash.String() {
@@ -152,7 +152,7 @@ func TestAGatewayIsGivenCopiesToMakeAndTheirWorkersBecomeHomes(t *testing.T) {
 		if got := p.s.index.Stats(); got.UsageMissing != hits.UsageMissing || after.CachedTokens != before.CachedTokens {
 			t.Errorf("a copy counts as a client's request: %+v, then %+v", before, after)
 		}
-		time.Sleep(planEvery + 50*time.Millisecond)
+		time.Sleep(planEvery)
 		g.catchUp()
 		both := []uint16{first, second}
 		slices.Sort(both)

@@ -132,7 +132,7 @@ func (s *Service) planHomes(now time.Time) {
 		for _, index := range left {
 			if pool := s.policy.Load().parsed.ByIndex(index); pool != nil {
 				s.log.Warn("copies of hot prefixes are left to requests for ten minutes: those that gateways should have made were not there in time", "pool", pool.Name,
-					"remedy", "engines must accept /v1/completions with token ids, and the module needs the pool's cluster name: worker_cluster; copy_slice_tokens: 0 ends this")
+					"remedy", "engines must accept /v1/completions with token ids, and the module needs the pool's cluster name: worker_cluster; its metrics copies_failed.* tell what ended them, as workers with too much to do; copy_slice_tokens: 0 ends this")
 			}
 		}
 		s.tellPlan()
