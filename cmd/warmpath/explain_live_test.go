@@ -44,7 +44,8 @@ func TestExplainShowsWhatALiveGatewayDecided(t *testing.T) {
 		t.Errorf("%+v", e.Workers)
 	}
 	code, out, _ = warmpath(args...)
-	for _, want := range []string{"worker", "spread", "-0.02", "home of its hot prefix", "not drawn", "left out: draining", "best    10.0.0.1:9000, 2560 of 2600", "and 2 more", "control group",
+	for _, want := range []string{
+		"worker", "spread", "-0.02", "home of its hot prefix", "not drawn", "left out: draining", "best    10.0.0.1:9000, 2560 of 2600", "and 2 more", "control group",
 		"price  held_up  miss", "home of its hot prefix, miss 0.0050 s less as others will use the copy", "miss there: 0.0040 s of prefill at 4.13 a second, and 0.0050 s less",
 		"a second of prefill: 4.00 (itself and miss_weight), and 0.065 (half of decode_weight) for each of 2.0 requests",
 	} {
