@@ -187,6 +187,28 @@ func TestSiblingsCountUntilTheirRowsExpire(t *testing.T) {
 	}
 }
 
+// TestADeadVMsRequestsAreReturnedAsOftenAsTheyWereDispatched: its row may have told of them before its tick did.
+func TestADeadVMsRequestsAreReturnedAsOftenAsTheyWereDispatched(t *testing.T) {
+	host := proxy(t)
+	publish(host, 2, 1, onePool)
+	here, there := vm(t), vm(t)
+	now := start
+	there.Refresh(now)
+	there.Own.Add(1, 2, 0)
+	there.Metrics().Add(metrics.Dispatched, 0, 2)
+	there.Tick(now, false) // and dies before it has said anything else
+	for range 40 {
+		now = wait(here, now, 100*time.Millisecond)
+		here.Refresh(now)
+		here.Tick(now, true)
+	}
+	here.Metrics().Flush()
+	dispatched, released := host.Metrics["warmpath.dispatched"].Value, host.Metrics["warmpath.released"].Value
+	if dispatched != 2 || released != 2 {
+		t.Errorf("%d dispatched, %d released of 2", dispatched, released)
+	}
+}
+
 // For a batch with news the courier looks at the rows that it knows. That must not put off its look at
 // the others, which comes with its ticks.
 func TestANewVMIsFoundHoweverOftenTheCourierLooksForNews(t *testing.T) {

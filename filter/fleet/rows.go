@@ -191,6 +191,9 @@ func (f *Fleet) putRow(slot uint16, cas uint32, now int64) bool {
 		return false
 	}
 	f.row.at, f.row.counted = now, counted
+	// Should this VM die before its next tick, who sweeps the row counts what it says as returned.
+	f.metrics.Say(metrics.Dispatched)
+	f.metrics.Say(metrics.Released)
 	return true
 }
 

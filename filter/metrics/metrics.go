@@ -454,14 +454,27 @@ func (s *Set) Flush() {
 	for _, p := range s.pools {
 		p.flush()
 	}
-	for i, n := range s.pending {
-		if n != 0 {
-			c := &s.counters[i]
-			if !c.defined {
-				c.define()
-			}
-			c.metric.Add(int64(n))
-			s.pending[i] = 0
-		}
+	for i := range s.pending {
+		s.say(i)
 	}
+}
+
+// Say hands over what was counted of one family without labels: other VMs are about to see what it counts.
+func (s *Set) Say(f Family) {
+	if s.defined {
+		s.say(s.first[f])
+	}
+}
+
+func (s *Set) say(i int) {
+	n := s.pending[i]
+	if n == 0 {
+		return
+	}
+	c := &s.counters[i]
+	if !c.defined {
+		c.define()
+	}
+	c.metric.Add(int64(n))
+	s.pending[i] = 0
 }
