@@ -63,6 +63,19 @@ func startHot(t *testing.T, path string, hash policy.Hash, e *engines, more stri
 
 func (p *hotPool) ready(g *gateway) { g.report(p.hash, 1) }
 
+// makesAll claims that there are n copies to make, all for the pool's gateway.
+func (p *hotPool) makesAll(t *testing.T, n int) {
+	t.Helper()
+	if len(p.g.copies) != n {
+		t.Fatalf("copies %+v", p.g.copies)
+	}
+	for _, c := range p.g.copies {
+		if c.Maker != wire.MakerOf(p.g.name) {
+			t.Errorf("%+v isn't %s's", c, p.g.name)
+		}
+	}
+}
+
 // play has a gateway send 40 requests a second to one worker, all with the prefix and none soon done,
 // and take the table. It ends well before a plan is due.
 func (p *hotPool) play(d time.Duration, g *gateway, worker string) {
@@ -223,14 +236,7 @@ func TestTheBusyGatewayMakesTheCopies(t *testing.T) {
 		quiet.catchUp()
 		p.ready(quiet)
 		p.play(500*time.Millisecond, p.g, hotWorkers[0])
-		if len(p.g.copies) != 3 {
-			t.Fatalf("copies %+v", p.g.copies)
-		}
-		for _, c := range p.g.copies {
-			if c.Maker != wire.MakerOf(p.g.name) {
-				t.Errorf("%+v isn't %s's", c, p.g.name)
-			}
-		}
+		p.makesAll(t, 3)
 		// When it falls silent the other one, which gets its requests, takes over.
 		p.play(2500*time.Millisecond, quiet, hotWorkers[0])
 		for _, c := range quiet.copies {
@@ -264,14 +270,7 @@ func TestTheGatewayThatHasTheClientsMakesTheCopies(t *testing.T) {
 			}
 			p.play(500*time.Millisecond, p.g, hotWorkers[0])
 		}
-		if len(p.g.copies) != 3 {
-			t.Fatalf("copies %+v", p.g.copies)
-		}
-		for _, c := range p.g.copies {
-			if c.Maker != wire.MakerOf(p.g.name) {
-				t.Errorf("%+v isn't %s's", c, p.g.name)
-			}
-		}
+		p.makesAll(t, 3)
 	})
 }
 

@@ -292,36 +292,39 @@ func printComparison(out io.Writer, c *virtual.Comparison) {
 			100*p.Goodput, p.BusyCoV, p.RequestCoV, p.Refused+p.Failed)
 	}
 	_ = w.Flush() // the terminal's
-	printPreemptions(out, c)
-	printCopies(out, c)
+	printCounts(out, c, "preemptions for want of cache blocks", preemptions)
+	printCounts(out, c, "copies of hot prefixes made by gateways", copies)
 	printGroups(out, c)
 	fmt.Fprintf(out, "\none cache of the fleet's size would have had %.1f %% hits with the requests as they came under %s\n", 100*c.Policies[c.Order[0]].PooledHitRate, c.Order[0])
 }
 
-// printPreemptions shows where caches were too small for what ran.
-func printPreemptions(out io.Writer, c *virtual.Comparison) {
+// printCounts lists what is told of each policy's counts, where anything is.
+func printCounts(out io.Writer, c *virtual.Comparison, what string, tell func(n *virtual.Counts) string) {
 	var by []string
 	for _, name := range c.Order {
-		if n := c.Policies[name].Counts; n.Preemptions > 0 {
-			by = append(by, fmt.Sprintf("%s %d (%d tokens computed again)", name, n.Preemptions, n.RecomputedTokens))
+		if told := tell(&c.Policies[name].Counts); told != "" {
+			by = append(by, name+" "+told)
 		}
 	}
 	if len(by) > 0 {
-		fmt.Fprintf(out, "\npreemptions for want of cache blocks, of all runs: %s\n", strings.Join(by, ", "))
+		fmt.Fprintf(out, "\n%s, of all runs: %s\n", what, strings.Join(by, ", "))
 	}
 }
 
-// printCopies shows what gateways sent for themselves.
-func printCopies(out io.Writer, c *virtual.Comparison) {
-	var by []string
-	for _, name := range c.Order {
-		if n := c.Policies[name].Counts; n.Slices > 0 {
-			by = append(by, fmt.Sprintf("%s %d (%d slices, counted nowhere else)", name, n.Copies, n.Slices))
-		}
+// preemptions tells where caches were too small for what ran.
+func preemptions(n *virtual.Counts) string {
+	if n.Preemptions == 0 {
+		return ""
 	}
-	if len(by) > 0 {
-		fmt.Fprintf(out, "\ncopies of hot prefixes made by gateways, of all runs: %s\n", strings.Join(by, ", "))
+	return fmt.Sprintf("%d (%d tokens computed again)", n.Preemptions, n.RecomputedTokens)
+}
+
+// copies tells what gateways sent for themselves.
+func copies(n *virtual.Counts) string {
+	if n.Slices == 0 {
+		return ""
 	}
+	return fmt.Sprintf("%d (%d slices, counted nowhere else)", n.Copies, n.Slices)
 }
 
 // printGroups shows the parts of a mixed workload.

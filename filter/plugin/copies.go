@@ -15,7 +15,6 @@ import (
 	"github.com/warmpath/warmpath/filter/usage"
 	"github.com/warmpath/warmpath/shared/fingerprint"
 	"github.com/warmpath/warmpath/shared/policy"
-	"github.com/warmpath/warmpath/shared/route"
 	"github.com/warmpath/warmpath/shared/wire"
 	"github.com/warmpath/warmpath/tokenizer/bpe"
 )
@@ -93,15 +92,13 @@ func (s *stream) makeCopies(pool *fleet.Pool, p *prompt) {
 	at := -1 // the prefix' last checkpoint
 	for i := range pool.Copies {
 		x := &pool.Copies[i]
-		if at < 0 && c.tokens()+int(x.Units)*fingerprint.UnitTokens > maxCopyTokens {
-			continue
-		}
 		k := at
 		if k < 0 {
 			for k = len(p.checkpoints) - 1; k >= 0 && p.checkpoints[k].End > x.Units; k-- {
 			}
 		}
-		if k < 0 || p.checkpoints[k].Fingerprint != x.Fingerprint || x.Ref == s.best || gets(request, x) ||
+		if k < 0 || p.checkpoints[k].Fingerprint != x.Fingerprint || x.Ref == s.best || request.Gets(x.Ref, x.Units) ||
+			at < 0 && c.tokens()+int(x.Units)*fingerprint.UnitTokens > maxCopyTokens ||
 			!f.CopyWanted(x.Fingerprint, x.Ref) || !f.ClaimCopy(x.Fingerprint, x.Ref, false, fleet.ClaimTime) {
 			continue
 		}
@@ -128,21 +125,6 @@ func (c *copies) tokens() (n int) {
 		n += len(x.prefix.ids) / x.prefix.copies
 	}
 	return n
-}
-
-// gets tells whether a worker has the prefix, as the request saw it, or will by one on its way.
-func gets(r *route.Request, x *wire.Copy) bool {
-	for i := range r.Matches {
-		if m := &r.Matches[i]; m.Ref == x.Ref && m.Units >= x.Units {
-			return true
-		}
-	}
-	for i := range r.Sent {
-		if s := &r.Sent[i]; s.Ref == x.Ref && s.Units >= x.Units {
-			return true
-		}
-	}
-	return false
 }
 
 // hotPrefix is what the slices of a prefix need, of the request that begins with it: up to the last of

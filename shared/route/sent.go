@@ -39,6 +39,16 @@ next:
 	}
 }
 
+// Gets tells whether a worker has so many units of the prompt, or will by what was sent there (AddSent).
+func (r *Request) Gets(ref uint16, units uint32) bool {
+	for i := range r.Matches {
+		if m := &r.Matches[i]; m.Ref == ref && m.Units >= units {
+			return true
+		}
+	}
+	return false
+}
+
 // siblingShare is how much of what a second of prefill costs others is charged where it copies a
 // prefix that a worker is just computing. More will ask for the same at the same time, and nobody
 // knows how many: at 1 all of them wait for one worker, at 0 whoever would wait for the prefix makes

@@ -70,3 +70,6 @@ func MakerOf(gateway string) uint64 {
 
 // Copies is the payload of the COPIES section that came with the last LOADS, empty for none.
 func (k Keys) Copies() string { return k.prefix + "copies" }
+
+// Copying is the copies of hot prefixes that the gateway's VMs are making.
+func (k Keys) Copying() string { return k.prefix + "copying" }

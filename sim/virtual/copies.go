@@ -68,7 +68,7 @@ func (f *Fleet) makeCopies(g *Gateway, r *Request) {
 			continue
 		}
 		at, ok := slices.BinarySearch(g.at, want.units)
-		if !ok || uint64(r.blocks[want.units-1]) != want.fingerprint || g.gets(want) || !f.wants(want) || !f.claim(want) {
+		if !ok || uint64(r.blocks[want.units-1]) != want.fingerprint || g.request.Gets(refOf(want.worker), uint32(want.units)) || !f.wants(want) || !f.claim(want) {
 			continue
 		}
 		c := &copying{
@@ -78,21 +78,6 @@ func (f *Fleet) makeCopies(g *Gateway, r *Request) {
 		f.copying = append(f.copying, c)
 		f.nextSlice(c)
 	}
-}
-
-// gets tells whether a worker has the prefix, as the last request saw it, or will by one on its way.
-func (g *Gateway) gets(c wantedCopy) bool {
-	for _, m := range g.request.Matches {
-		if m.Ref == refOf(c.worker) && int(m.Units) >= c.units {
-			return true
-		}
-	}
-	for _, s := range g.request.Sent {
-		if s.Ref == refOf(c.worker) && int(s.Units) >= c.units {
-			return true
-		}
-	}
-	return false
 }
 
 // wants tells whether the plan still has the gateway make a copy, at a worker that takes requests.
